@@ -1,0 +1,64 @@
+"""What the engine needs of a model, and what a load must bring: the protocol LanguageModel and the value LoadedModel.
+
+The engine knows no architecture: anything that turns token ids into the next token's logits can be served. Caches are opaque to
+it: it asks for one, hands it back with every call, and drops it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from maple_spec.text.chat_template import ChatTemplate
+from maple_spec.text.tokenizer import Tokenizer
+
+
+class LanguageModel(Protocol):
+    """A causal language model that serves one sequence at a time.
+
+    vocab_size: length of the logits, padding rows included. context_length: most tokens that prompt and output may have
+    together. eos_token_ids: tokens that end a generation. prefill_chunk: how many prompt tokens one forward call may take so
+    that it lasts well under 0.2 s, since an abort is heeded between calls; a fixed number, because other cuts of the same
+    prompt round differently and would change what a seed gives.
+    """
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def context_length(self) -> int: ...
+
+    @property
+    def eos_token_ids(self) -> Sequence[int]: ...
+
+    @property
+    def prefill_chunk(self) -> int: ...
+
+    def new_cache(self, prompt_ids: Sequence[int]) -> Any:
+        """A fresh cache for a sequence that begins with these tokens; an ApiError raised here refuses the request."""
+
+    def forward(self, token_ids: Sequence[int], cache: Any) -> torch.Tensor:
+        """Append the tokens to the sequence and return the logits that follow the last of them: float32, [vocab_size].
+
+        The caller may change the returned tensor. Raises ContextFull when the model can go no further.
+        """
+
+
+class ContextFull(Exception):
+    """Raised by a LanguageModel that holds no more tokens: the generation ends as if its cap were reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """Everything a load brings: the model, the texts' way in and out, and the words that /health shows."""
+
+    language_model: LanguageModel
+    tokenizer: Tokenizer
+    chat_template: ChatTemplate
+    name: str
+    device: str = "cpu"
+    dtype_label: str = "float32"
+    attention_label: str = "none"

@@ -1,0 +1,171 @@
+"""Where text and tokens meet: a GenerationRequest becomes token ids, and the tokens that come back become TextEvents.
+
+The output passes four steps, token by token: bytes to text, stop strings over the raw text, the output parser (chat alone), and
+the count of tokens. Each request ends with one Finished, or with an error that is raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from maple_spec.engine import Engine, LoadedModel
+from maple_spec.errors import ContextLengthExceeded, InvalidRequest
+from maple_spec.text import Detokenizer, OutputParser, StopMatcher
+from maple_spec.types import (
+    ChatPrompt,
+    ContentDelta,
+    Delta,
+    Finished,
+    FinishReason,
+    GenerationRequest,
+    Prompt,
+    RawPrompt,
+    Started,
+    TextEvent,
+    TokenEvent,
+    TokenPrompt,
+    Usage,
+)
+
+# Prompts up to this many characters are tokenised on the event loop: it takes less than a millisecond, a thread's hand-over
+# included.
+_SHORT_PROMPT = 2000
+
+
+class Generator:
+    """Generates text for requests; one serves all requests, from before the model is loaded until the end."""
+
+    def __init__(self, engine: Engine, *, max_prompt_tokens: int | None = None) -> None:
+        """max_prompt_tokens: longest prompt that is accepted, beside the model's context; None: the context alone decides."""
+        self._engine = engine
+        self._max_prompt_tokens = max_prompt_tokens
+
+    @property
+    def engine(self) -> Engine:
+        """The engine that generates."""
+        return self._engine
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[TextEvent]:
+        """Yield Started, then deltas, then one Finished; closing the iterator frees the request's place at once.
+
+        Raised before Started: ModelLoading, ModelLoadFailed, ShuttingDown, EngineOverloaded, InvalidRequest,
+        ContextLengthExceeded. Raised after it: GenerationFailed, ShuttingDown. A request that is aborted just ends.
+        """
+        loaded = self._engine.require_ready()
+        if _characters(request.prompt) <= _SHORT_PROMPT:
+            prompt = _encode(request.prompt, loaded)
+        else:
+            prompt = await asyncio.to_thread(_encode, request.prompt, loaded)
+        self._check_length(prompt)
+        tokens = self._engine.submit(request.request_id, prompt.token_ids, request.sampling)
+        try:
+            await tokens.started()
+            yield Started(len(prompt.token_ids))
+            output = _Output(loaded, prompt, request)
+            async for event in tokens:
+                for delta in output.add(event):
+                    yield delta
+                if output.finish_reason is not None:
+                    tokens.close()  # a stop string ends it before the engine does
+                    yield Finished(output.finish_reason, output.usage())
+                    return
+        finally:
+            tokens.close()
+
+    def _check_length(self, prompt: _EncodedPrompt) -> None:
+        limit = self._engine.require_ready().language_model.context_length
+        if self._max_prompt_tokens is not None:
+            limit = min(limit, self._max_prompt_tokens)
+        if len(prompt.token_ids) > limit:
+            raise ContextLengthExceeded(
+                f"the prompt has {len(prompt.token_ids)} tokens; the limit is {limit}", param=prompt.param
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _EncodedPrompt:
+    token_ids: tuple[int, ...]
+    param: str  # the field of the request that it came from
+    parser: OutputParser | None  # reads the output; None where it is passed on untouched
+
+
+def _characters(prompt: Prompt) -> int:
+    """About how much there is to tokenise."""
+    if isinstance(prompt, RawPrompt):
+        return len(prompt.text)
+    if isinstance(prompt, ChatPrompt):
+        return len(repr(prompt.messages)) + len(repr(prompt.tools))
+    return 0
+
+
+def _encode(prompt: Prompt, loaded: LoadedModel) -> _EncodedPrompt:
+    if isinstance(prompt, TokenPrompt):
+        vocab_size = loaded.language_model.vocab_size
+        for token_id in prompt.token_ids:
+            if not 0 <= token_id < vocab_size:
+                raise InvalidRequest(f"token id {token_id} is outside the vocabulary of {vocab_size}", param="prompt")
+        return _EncodedPrompt(prompt.token_ids, "prompt", None)
+    if isinstance(prompt, RawPrompt):
+        return _EncodedPrompt(tuple(loaded.tokenizer.encode(prompt.text, control_tokens=True)), "prompt", None)
+    rendered = loaded.chat_template.render(prompt)
+    parser = OutputParser(rendered.thinking, prompt.parse_tool_calls)
+    return _EncodedPrompt(tuple(loaded.tokenizer.encode_segments(rendered.segments)), "messages", parser)
+
+
+class _Output:
+    """The way of one request's tokens into text; finish_reason is set by the token that ends it."""
+
+    def __init__(self, loaded: LoadedModel, prompt: _EncodedPrompt, request: GenerationRequest) -> None:
+        self._token_bytes = loaded.tokenizer.token_bytes
+        self._detokenizer = Detokenizer()
+        self._stop = StopMatcher(request.stop)
+        self._parser = prompt.parser
+        self._prompt_tokens = len(prompt.token_ids)
+        self._completion_tokens = 0
+        self._characters = 0
+        self._begins: list[int] = []  # where each token's text begins in the output, until the answer begins
+        self.finish_reason: FinishReason | None = None
+
+    def add(self, event: TokenEvent) -> list[Delta]:
+        """The deltas that a token makes certain."""
+        text = ""
+        if event.token_id is not None:
+            self._completion_tokens += 1
+            if event.finish_reason is not FinishReason.STOP:
+                text = self._decode(event.token_id)
+        if event.finish_reason is not None:
+            text += self._detokenizer.finish()
+        passed = self._stop.feed(text)
+        reason = FinishReason.STOP if self._stop.matched else event.finish_reason
+        if reason is not None:
+            passed += self._stop.finish()
+        return self._parse(passed, reason)
+
+    def _decode(self, token_id: int) -> str:
+        if self._parser is not None and not self._parser.in_answer:
+            self._begins.append(self._characters)
+        text = self._detokenizer.feed(self._token_bytes(token_id))
+        self._characters += len(text)
+        return text
+
+    def _parse(self, text: str, reason: FinishReason | None) -> list[Delta]:
+        if self._parser is None:
+            self.finish_reason = reason
+            return [ContentDelta(text)] if text else []
+        deltas = self._parser.feed(text)
+        if reason is not None:
+            deltas += self._parser.finish(reason)
+            self.finish_reason = self._parser.finish_reason
+        return deltas
+
+    def usage(self) -> Usage:
+        """The counts so far; reasoning tokens are those that begin before `</think>`, or all where it never came."""
+        reasoning = 0
+        if self._parser is not None and self._parser.reasoning_end is not None:
+            reasoning = bisect_left(self._begins, self._parser.reasoning_end)
+        elif self._parser is not None and self._parser.in_reasoning:
+            reasoning = len(self._begins)
+        return Usage(self._prompt_tokens, self._completion_tokens, reasoning)
