@@ -59,6 +59,7 @@ def load(path_or_id: str | Path | None = None, *, window_keys: int | None = None
     eos_token_ids = read_eos_token_ids(folder, config)
     model = Maple(config)
     form = load_weights(model, folder)
+    model.prepare_decoding()
     ternary = config.num_hidden_layers * (4 + 3 * config.num_experts)
     return Checkpoint(
         name=str(path_or_id) if path_or_id else EMBEDDED_NAME,
@@ -84,7 +85,6 @@ def load_weights(model: Maple, folder: Path) -> str:
     with torch.inference_mode(False), torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(reader.read(name, tuple(parameter.shape)))
-            parameter.requires_grad_(False)
     stray = [name for name in files.unread() if not name.startswith(IGNORED_PREFIX)]
     if stray:
         raise CheckpointError(f"{files.where(stray[0])} has no place in the model that config.json describes; {DOWNLOAD_AGAIN}")

@@ -89,6 +89,10 @@ class ModelConfig:
         """Whether the layer's queries see a window only."""
         return self.layer_types[layer] == SLIDING
 
+    def window(self, layer: int) -> int | None:
+        """How many keys the layer's queries see, themselves included; None is all."""
+        return self.window_keys if self.is_sliding(layer) else None
+
     def uses_rope(self, layer: int) -> bool:
         """Whether the layer turns queries and keys by their positions."""
         return self.is_sliding(layer) or not self.nope_on_global_attention

@@ -2,7 +2,7 @@
 
 Every store answers one question: given the new keys and values of some positions, which keys and values may their queries
 look at? It answers with the `reach` last earlier positions in order, followed by the new ones; the caller masks what each
-single query must not see. A ring asked about one position may answer in any order, because that query sees all of it.
+single query must not see. Asked through append_one it answers with exactly what the one query sees, in any order.
 """
 
 from __future__ import annotations
@@ -31,16 +31,21 @@ class LayerCache(Protocol):
         """Store keys and values [heads, T, head_dim]; returns what their queries may see, [heads, reach + T, head_dim] each."""
         ...
 
+    def append_one(self, pair: Tensor) -> tuple[Tensor, Tensor]:
+        """Store one position's keys above its values, [2 * heads, head_dim]; returns what its query sees, [heads, n, head_dim]."""
+        ...
+
     def truncate(self, length: int) -> None:
         """Forget every position from `length` on."""
         ...
 
 
 class GrowingCache:
-    """Keeps every position; capacity doubles."""
+    """Keeps every position; capacity doubles. With a window, append_one answers with the last `window` positions only."""
 
-    def __init__(self, heads: int, head_dim: int, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(self, heads: int, head_dim: int, dtype: torch.dtype, device: torch.device, window: int | None = None) -> None:
         self.length = 0
+        self._window = window
         self._store = _allocate(heads, FIRST_CAPACITY, head_dim, dtype, device)
 
     @property
@@ -49,61 +54,67 @@ class GrowingCache:
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         start, end = self.length, self.length + keys.shape[1]
-        capacity = self._store.shape[2]
-        if end > capacity:
-            self._grow(max(end, 2 * capacity))
-        store = self._store
-        store[0, :, start:end] = keys
-        store[1, :, start:end] = values
+        self._reserve(end)
+        self._store[0, :, start:end] = keys
+        self._store[1, :, start:end] = values
         self.length = end
-        return store[0, :, :end], store[1, :, :end]
+        return self._store[0, :, :end], self._store[1, :, :end]
+
+    def append_one(self, pair: Tensor) -> tuple[Tensor, Tensor]:
+        self._reserve(self.length + 1)
+        self._store.select(2, self.length).copy_(pair.view(2, -1, pair.shape[-1]))
+        self.length += 1
+        start = 0 if self._window is None else max(0, self.length - self._window)
+        seen = self._store[:, :, start : self.length]
+        return seen[0], seen[1]
 
     def truncate(self, length: int) -> None:
         assert 0 <= length <= self.length, f"cannot truncate {self.length} positions to {length}"
         self.length = length
 
-    def _grow(self, capacity: int) -> None:
+    def _reserve(self, length: int) -> None:
         old = self._store
-        self._store = _allocate(old.shape[1], capacity, old.shape[3], old.dtype, old.device)
-        self._store[:, :, : self.length] = old[:, :, : self.length]
+        if length > old.shape[2]:
+            self._store = _allocate(old.shape[1], max(length, 2 * old.shape[2]), old.shape[3], old.dtype, old.device)
+            self._store[:, :, : self.length] = old[:, :, : self.length]
 
 
 class RingCache:
     """Keeps the last `window` positions; position p lies in slot p % window."""
 
-    def __init__(self, heads: int, window: int, head_dim: int, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(self, heads: int, head_dim: int, dtype: torch.dtype, device: torch.device, window: int) -> None:
         self.length = 0
-        self.window = window
+        self._window = window
         self._store = _allocate(heads, window, head_dim, dtype, device)
 
     @property
     def reach(self) -> int:
-        return min(self.length, self.window - 1)
+        return min(self.length, self._window - 1)
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        count = keys.shape[1]
-        store, slot = self._store, self.length % self.window
-        if count == 1:
-            store[0, :, slot] = keys[:, 0]
-            store[1, :, slot] = values[:, 0]
-            self.length += 1
-            if self.length >= self.window:
-                return store[0], store[1]
-            return store[0, :, : self.length], store[1, :, : self.length]
-        order = torch.arange(self.length - self.reach, self.length, device=store.device) % self.window
-        earlier = store[:, :, order]
-        kept = min(count, self.window)
-        slots = torch.arange(self.length + count - kept, self.length + count, device=store.device) % self.window
-        store[0, :, slots] = keys[:, count - kept :].to(store.dtype)
-        store[1, :, slots] = values[:, count - kept :].to(store.dtype)
-        self.length += count
+        earlier = self._store[:, :, self._slots(self.length - self.reach, self.length)]
+        end = self.length + keys.shape[1]
+        kept = min(keys.shape[1], self._window)
+        slots = self._slots(end - kept, end)
+        self._store[0, :, slots] = keys[:, -kept:].to(self._store.dtype)
+        self._store[1, :, slots] = values[:, -kept:].to(self._store.dtype)
+        self.length = end
         return torch.cat((earlier[0], keys), dim=1), torch.cat((earlier[1], values), dim=1)
+
+    def append_one(self, pair: Tensor) -> tuple[Tensor, Tensor]:
+        self._store.select(2, self.length % self._window).copy_(pair.view(2, -1, pair.shape[-1]))
+        self.length += 1
+        seen = self._store if self.length >= self._window else self._store[:, :, : self.length]
+        return seen[0], seen[1]
 
     def truncate(self, length: int) -> None:
         """Forget every position from `length` on; only possible while nothing was overwritten, or back to 0."""
         assert 0 <= length <= self.length, f"cannot truncate {self.length} positions to {length}"
-        assert length in (0, self.length) or self.length <= self.window, "the ring has overwritten what would be needed"
+        assert length in (0, self.length) or self.length <= self._window, "the ring has overwritten what would be needed"
         self.length = length
+
+    def _slots(self, start: int, end: int) -> Tensor:
+        return torch.arange(start, end, device=self._store.device) % self._window
 
 
 class KVCache:
@@ -123,11 +134,13 @@ class KVCache:
     ) -> None:
         self.layers: list[LayerCache] = []
         place = torch.device(device)
+        heads, head_dim = config.num_key_value_heads, config.head_dim
         for layer in range(config.num_hidden_layers):
-            if ring and config.is_sliding(layer):
-                self.layers.append(RingCache(config.num_key_value_heads, config.window_keys, config.head_dim, dtype, place))
+            window = config.window(layer)
+            if ring and window is not None:
+                self.layers.append(RingCache(heads, head_dim, dtype, place, window))
             else:
-                self.layers.append(GrowingCache(config.num_key_value_heads, config.head_dim, dtype, place))
+                self.layers.append(GrowingCache(heads, head_dim, dtype, place, window))
 
     @property
     def length(self) -> int:
