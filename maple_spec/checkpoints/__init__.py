@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
-import torch
-from torch import Tensor
-
-from maple_spec.checkpoints import mlx_2bit, safetensors_bf16
+from maple_spec.checkpoints import mlx_2bit
 from maple_spec.checkpoints.embedded import EMBEDDED_NAME, embedded_folder
-from maple_spec.checkpoints.tensor_files import DOWNLOAD_AGAIN, TensorFiles, read_json
+from maple_spec.checkpoints.tensor_files import read_json
 from maple_spec.checkpoints.text_files import find_tokenizer, read_chat_template, read_eos_token_ids
+from maple_spec.checkpoints.weights import Weights
 from maple_spec.errors import CheckpointError
 from maple_spec.model.config import ModelConfig
 from maple_spec.model.maple import Maple
 
-__all__ = ["EMBEDDED_NAME", "Checkpoint", "embedded_folder", "load", "load_weights"]
-
-IGNORED_PREFIX = "lm_head_flash."  # an approximate head that speeds one-token decoding up; the exact head is used here
+__all__ = ["EMBEDDED_NAME", "Checkpoint", "Weights", "embedded_folder", "load"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +32,6 @@ class Checkpoint:
     format: str  # "safetensors-bf16" or "mlx-2bit"
 
 
-class Reader(Protocol):
-    """A format: gives float32 tensors by parameter name."""
-
-    def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """The parameter of that name, which must have that shape."""
-        ...
-
-
 def load(path_or_id: str | Path | None = None, *, window_keys: int | None = None) -> Checkpoint:
     """Load the checkpoint in a folder; None or "" is the embedded maple-tiny.
 
@@ -58,7 +45,8 @@ def load(path_or_id: str | Path | None = None, *, window_keys: int | None = None
     tokenizer_json, chat_template = find_tokenizer(folder), read_chat_template(folder)
     eos_token_ids = read_eos_token_ids(folder, config)
     model = Maple(config)
-    form = load_weights(model, folder)
+    weights = Weights(folder)
+    weights.copy_into(model)
     model.prepare_decoding()
     ternary = config.num_hidden_layers * (4 + 3 * config.num_experts)
     return Checkpoint(
@@ -68,24 +56,7 @@ def load(path_or_id: str | Path | None = None, *, window_keys: int | None = None
         tokenizer_json=tokenizer_json,
         chat_template=chat_template,
         eos_token_ids=eos_token_ids,
-        dtype_label=f"float32 + 2-bit ternary ({ternary} packed)" if form == mlx_2bit.FORMAT else "float32",
+        dtype_label=f"float32 + 2-bit ternary ({ternary} packed)" if weights.format == mlx_2bit.FORMAT else "float32",
         attention_label=f"torch (ring buffer of {config.window_keys} keys on sliding layers)",
-        format=form,
+        format=weights.format,
     )
-
-
-def load_weights(model: Maple, folder: Path) -> str:
-    """Copy the folder's tensors into the model's parameters and return the name of the format they were in.
-
-    Every parameter must be in the files and every tensor of the files must be a parameter. Raises CheckpointError.
-    """
-    files = TensorFiles(folder)
-    two_bit = mlx_2bit.recognises(files)
-    reader: Reader = mlx_2bit.Reader(files) if two_bit else safetensors_bf16.Reader(files)
-    with torch.inference_mode(False), torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(reader.read(name, tuple(parameter.shape)))
-    stray = [name for name in files.unread() if not name.startswith(IGNORED_PREFIX)]
-    if stray:
-        raise CheckpointError(f"{files.where(stray[0])} has no place in the model that config.json describes; {DOWNLOAD_AGAIN}")
-    return mlx_2bit.FORMAT if two_bit else safetensors_bf16.FORMAT

@@ -12,16 +12,14 @@ from maple_spec.model.config import ModelConfig
 from maple_spec.model.kv_cache import LayerCache
 
 
-class Projection(nn.Module):
-    """A matrix without a bias; its memory is not initialised, since a checkpoint is copied into it."""
+class Projection(nn.Linear):
+    """x W^T without a bias; the weight's memory is not initialised, since a checkpoint is copied into it."""
 
     def __init__(self, out_features: int, in_features: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(out_features, in_features))
+        super().__init__(in_features, out_features, bias=False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x W^T: [..., in] -> [..., out]."""
-        return functional.linear(x, self.weight)
+    def reset_parameters(self) -> None:
+        """Leave the memory as it is."""
 
 
 class RMSNorm(nn.Module):
@@ -67,7 +65,7 @@ class Rotation:
 
     def apply(self, heads: Tensor) -> Tensor:
         """Turn [T, heads, head_dim]."""
-        return torch.addcmul(heads * self.cos, heads[..., self.partner], self.sin).to(heads.dtype)
+        return torch.addcmul(heads * self.cos, heads.index_select(-1, self.partner), self.sin).to(heads.dtype)
 
 
 def visibility(reach: int, count: int, window: int | None, device: torch.device) -> Tensor | None:

@@ -8,12 +8,18 @@ hidden states = norm(x)
 from __future__ import annotations
 
 from torch import Tensor, nn
-from torch.nn import functional
 
-from maple_spec.model.attention import Attention, Projection, RMSNorm, Rotation, visibility
+from maple_spec.model.attention import Attention, RMSNorm, Rotation, visibility
 from maple_spec.model.config import ModelConfig
 from maple_spec.model.kv_cache import KVCache, LayerCache
 from maple_spec.model.moe import MoE
+
+
+class Embedding(nn.Embedding):
+    """A row a token; the memory is not initialised, since a checkpoint is copied into it."""
+
+    def reset_parameters(self) -> None:
+        """Leave the memory as it is."""
 
 
 class DecoderLayer(nn.Module):
@@ -38,7 +44,7 @@ class MapleBody(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        self.word_embeddings = Projection(config.vocab_size, config.hidden_size)
+        self.word_embeddings = Embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_hidden_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 
@@ -48,7 +54,7 @@ class MapleBody(nn.Module):
         last_only: only the last position's, [1, hidden].
         """
         config, count = self.config, token_ids.shape[0]
-        x = functional.embedding(token_ids, self.word_embeddings.weight)
+        x = self.word_embeddings(token_ids)
         turn = Rotation.of(config, cache.length if cache is not None else 0, count, x.device)
         masks: dict[tuple[int, int | None], Tensor | None] = {}
         for index, layer in enumerate(self.layers):

@@ -7,6 +7,7 @@ single query must not see. Asked through append_one it answers with exactly what
 
 from __future__ import annotations
 
+import copy
 from typing import Protocol
 
 import torch
@@ -32,7 +33,7 @@ class LayerCache(Protocol):
         ...
 
     def append_one(self, pair: Tensor) -> tuple[Tensor, Tensor]:
-        """Store one position's keys above its values, [2 * heads, head_dim]; returns what its query sees, [heads, n, head_dim]."""
+        """Store one position, keys above values, [2 * heads, head_dim]; returns what its query sees, [heads, n, head_dim]."""
         ...
 
     def truncate(self, length: int) -> None:
@@ -151,6 +152,10 @@ class KVCache:
         """Forget every position from `length` on (a ring that has wrapped can only go back to 0)."""
         for layer in self.layers:
             layer.truncate(length)
+
+    def clone(self) -> KVCache:
+        """A copy that goes its own way."""
+        return copy.deepcopy(self)
 
     def reset(self) -> None:
         """Forget everything; the memory stays allocated for the next sequence."""

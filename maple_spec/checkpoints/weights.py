@@ -1,0 +1,60 @@
+"""The weights of a checkpoint folder, in whichever known format: recognised from the tensors, not from a name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from maple_spec.checkpoints import mlx_2bit, safetensors_bf16
+from maple_spec.checkpoints.tensor_files import DOWNLOAD_AGAIN, TensorFiles
+from maple_spec.errors import CheckpointError
+
+IGNORED_PREFIX = "lm_head_flash."  # an approximate head that speeds one-token decoding up; the exact head is used here
+
+
+class Reader(Protocol):
+    """A format: gives float32 tensors by parameter name."""
+
+    def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """The parameter of that name, which must have that shape."""
+        ...
+
+
+class Weights:
+    """Gives the model's parameters, and sees to it that files and model agree."""
+
+    def __init__(self, folder: Path) -> None:
+        self._files = TensorFiles(folder)
+        two_bit = mlx_2bit.recognises(self._files)
+        self.format = mlx_2bit.FORMAT if two_bit else safetensors_bf16.FORMAT
+        self._reader: Reader = mlx_2bit.Reader(self._files) if two_bit else safetensors_bf16.Reader(self._files)
+
+    def read(self, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[str, Tensor]]:
+        """Every parameter by name in float32, one at a time.
+
+        Raises CheckpointError, one line naming file and tensor: at once for a parameter that the files lack or hold otherwise,
+        at the end for a tensor that is no parameter.
+        """
+        for name, shape in shapes.items():
+            yield name, self._reader.read(name, shape)
+        stray = [name for name in self._files.unread() if not name.startswith(IGNORED_PREFIX)]
+        if stray:
+            raise CheckpointError(
+                f"{self._files.where(stray[0])} has no place in the model that config.json describes; {DOWNLOAD_AGAIN}"
+            )
+
+    def copy_into(self, model: nn.Module) -> None:
+        """Copy every parameter of the model. Raises CheckpointError as read does."""
+        parameters = dict(model.named_parameters())
+        with torch.inference_mode(False), torch.no_grad():
+            for name, tensor in self.read(shapes_of(parameters.items())):
+                parameters[name].copy_(tensor)
+
+
+def shapes_of(named: Iterable[tuple[str, Tensor]]) -> dict[str, tuple[int, ...]]:
+    """Shapes by name."""
+    return {name: tuple(tensor.shape) for name, tensor in named}
