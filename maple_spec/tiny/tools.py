@@ -1,0 +1,342 @@
+"""Invented tools, questions that need them, the calls they should get, and answers from tool results.
+
+The reasoning walks through the chosen tool: its whole name with its parameter list, then each parameter with its type and the value as
+JSON, so that the call itself is a copy of what stands just above it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from maple_spec.tiny.words import Draw
+
+JSON_TYPE = {"int": "integer", "float": "number", "bool": "boolean", "list": "array"}
+PARAMETERS = [
+    ("city", "place"), ("location", "place"), ("country", "place"), ("destination", "place"), ("origin", "place"), ("name", "name"),
+    ("user", "name"), ("recipient", "name"), ("date", "date"), ("day", "date"), ("time", "time"), ("email", "email"), ("to", "email"),
+    ("path", "path"), ("filename", "path"), ("id", "code"), ("order_id", "code"), ("user_id", "int"), ("count", "int"),
+    ("limit", "int"), ("amount", "float"), ("price", "float"), ("level", "int"), ("temperature", "int"), ("symbol", "caps"),
+    ("ticker", "caps"), ("currency", "caps"), ("query", "phrase"), ("text", "phrase"), ("message", "phrase"), ("title", "phrase"),
+    ("topic", "word"), ("unit", "enum"), ("color", "word"), ("language", "word"), ("enabled", "bool"), ("verbose", "bool"),
+    ("room", "word"), ("category", "enum"), ("zip", "digits"), ("a", "int"), ("b", "int"), ("x", "int"), ("y", "int"),
+    ("input", "int"), ("n", "int"), ("tags", "list"), ("items", "list"), ("city_name", "place"), ("phone", "digits"), ("url", "url"),
+]  # fmt: skip
+KINDS = ["place", "name", "int", "float", "date", "code", "word", "phrase", "caps", "word", "int", "enum", "digits", "list", "place"]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter: its name, the kind of its values, and the choices of an enum."""
+
+    name: str
+    kind: str
+    required: bool
+    choices: tuple[str, ...] = ()
+
+    @property
+    def type(self) -> str:
+        """The JSON Schema type."""
+        return JSON_TYPE.get(self.kind, "string")
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A function with the words a question may call it by."""
+
+    name: str
+    verb: str
+    noun: str
+    parameters: tuple[Parameter, ...]
+    schema: dict[str, Any] = field(hash=False)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A tool with the arguments it should get."""
+
+    tool: Tool
+    arguments: dict[str, Any] = field(hash=False)
+
+    def reasoning(self) -> str:
+        """The walk through name, parameters and values."""
+        head = f"Tool: {self.tool.name}({', '.join(p.name for p in self.tool.parameters)})"
+        lines = []
+        for p in self.tool.parameters:
+            value = json.dumps(self.arguments[p.name], ensure_ascii=False) if p.name in self.arguments else "none"
+            lines.append(f"{p.name} ({p.type}): {value}")
+        return "\n".join([head, *lines])
+
+    def wire(self) -> dict[str, Any]:
+        """The call as an assistant message holds it."""
+        arguments = json.dumps(self.arguments, ensure_ascii=False)
+        return {"type": "function", "function": {"name": self.tool.name, "arguments": arguments}}
+
+
+def value(draw: Draw, parameter: Parameter) -> Any:  # noqa: PLR0911 -- a table of kinds
+    """A value of the parameter's kind."""
+    r = draw.random
+    match parameter.kind:
+        case "place":
+            return draw.place()
+        case "name":
+            return draw.name() if draw.chance(0.8) else f"{draw.name()} {draw.name()}"
+        case "int":
+            return -draw.number(3) if draw.chance(0.05) else draw.number()
+        case "float":
+            return round(r.uniform(0, 100), r.randint(1, 2))
+        case "bool":
+            return draw.chance(0.5)
+        case "date":
+            return f"20{r.randint(20, 39)}-{r.randint(1, 12):02d}-{r.randint(1, 28):02d}"
+        case "time":
+            return f"{r.randint(0, 23):02d}:{r.randint(0, 59):02d}"
+        case "email":
+            return f"{draw.syllables(1, 2)}@{draw.syllables(1, 2)}.{draw.pick(['com', 'org', 'net'])}"
+        case "url":
+            return f"https://{draw.syllables(1, 2)}.{draw.pick(['com', 'org', 'io'])}" + (f"/{draw.word()}" if draw.chance(0.5) else "")
+        case "path":
+            folders = "/".join(draw.syllables(1, 2) for _ in range(r.randint(1, 2)))
+            return f"{draw.pick(['/', ''])}{folders}.{draw.pick(['txt', 'csv', 'py', 'json'])}"
+        case "code":
+            return draw.code(4, 8)
+        case "caps":
+            return draw.fresh(lambda: "".join(r.choice("ABCDEFGHIJKLMNOPQRSTUVWXYZ") for _ in range(r.randint(3, 4))))
+        case "digits":
+            return draw.fresh(lambda: "".join(r.choice("0123456789") for _ in range(r.randint(4, 7))))
+        case "phrase":
+            return " ".join(draw.word() for _ in range(r.randint(2, 5)))
+        case "enum":
+            return draw.pick(parameter.choices)
+        case "list":
+            return [draw.word(), draw.word()]
+    return draw.word()
+
+
+def _name(draw: Draw) -> tuple[str, str, str]:
+    """A tool name with its verb and noun (empty where the name says nothing)."""
+    verb, noun = draw.verb(), draw.noun()
+    kind = draw.random.random()
+    if kind < 0.32:
+        return f"{verb}_{noun}", verb, noun
+    if kind < 0.45:
+        second = draw.noun()
+        return f"{verb}_{noun}_{second}", verb, f"{noun} {second}"
+    if kind < 0.52:
+        adjective = draw.pick(["current", "new", "all", "latest", "my", "user"])
+        return f"{verb}_{adjective}_{noun}", verb, f"{adjective} {noun}"
+    if kind < 0.62:
+        return f"{verb}{noun.capitalize()}", verb, noun
+    if kind < 0.66:
+        return f"{verb}-{noun}", verb, noun
+    if kind < 0.72:
+        made = draw.syllables(1, 3)
+        return f"{verb}_{made}", verb, made
+    if kind < 0.8:
+        return draw.syllables(2, 4), "", ""
+    if kind < 0.88:
+        return f"{draw.syllables(1, 2)}_{draw.syllables(1, 2)}", "", ""
+    if kind < 0.92:
+        return f"{draw.syllables(2, 3)}_{draw.random.randint(1, 99)}", "", ""
+    if kind < 0.96:
+        return f"{noun}_{draw.pick(['tool', 'function', 'api', 'service', 'lookup'])}", "", noun
+    return verb, verb, ""
+
+
+def _parameter(draw: Draw, used: set[str]) -> Parameter:
+    while True:
+        if draw.chance(0.5) and not draw.held_out:
+            name, kind = draw.random.choice(PARAMETERS)
+        else:
+            two = lambda: f"{draw.word()}_{draw.pick([draw.word(), 'id', 'name', 'code', 'type', 'date'])}"  # noqa: E731
+            camel = lambda: f"{draw.syllables(1, 2)}{draw.noun().capitalize()}"  # noqa: E731
+            name = draw.fresh(draw.random.choice([draw.word, draw.word, two, lambda: draw.syllables(1, 3), camel]))
+            kind = draw.pick(KINDS)
+        if name.lower() not in used:
+            used.add(name.lower())
+            choices = tuple(dict.fromkeys(draw.word() for _ in range(draw.random.randint(2, 3)))) if kind == "enum" else ()
+            return Parameter(name, kind, required=draw.chance(0.85), choices=choices)
+
+
+DESCRIPTIONS = [
+    "{verb} the {noun}", "{verb} a {noun}", "{Verb} {noun} data.", "Tool to {verb} the {noun}", "{Verb} the {noun} of a {p}.",
+    "{Verb} the current {noun} for a given {p}", "{Verb} the {noun}.", "Use this to {verb} the {noun}.", "Can {verb} {noun}s by {p}.",
+    "{Verb} the {noun} and return it.", "Returns the {noun} after it can {verb} the {p}.",
+]  # fmt: skip
+ABOUT = ["The {p}", "{p} to use", "the {p} value", "{p} of the {noun}", "The {p} of the {noun}, e.g. {e}", "A {p}, such as {e}"]
+
+
+def _describe(draw: Draw, parameter: Parameter, style: float, noun: str) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": parameter.type}
+    if style < 0.35 or (style < 0.5 and draw.chance(0.5)):
+        example = value(draw, parameter)
+        text = draw.pick(ABOUT).format(p=parameter.name.replace("_", " "), noun=noun or draw.noun(), e=example)
+        schema = {"type": parameter.type, "description": text} if draw.chance(0.7) else {"description": text, "type": parameter.type}
+    elif style > 0.9:
+        schema = {"title": parameter.name.replace("_", " ").title(), "type": parameter.type}
+    if parameter.choices:
+        schema["enum"] = list(parameter.choices)
+    if parameter.kind == "list":
+        schema["items"] = {"type": "string"}
+    return schema
+
+
+def make_tool(draw: Draw, used: set[str]) -> Tool:
+    """A tool with a new name, zero to four parameters and a JSON Schema in one of the styles that clients send."""
+    name, verb, noun = _name(draw)
+    while name in used:
+        name, verb, noun = _name(draw)
+    used.add(name)
+    size = int(draw.weighted({"0": 0.06, "1": 0.42, "2": 0.3, "3": 0.16, "4": 0.06}))
+    taken: set[str] = set()
+    parameters = tuple(_parameter(draw, taken) for _ in range(size))
+    said = verb != "" and noun != ""
+    verb, noun = verb or draw.verb(), noun or draw.noun()
+    style = draw.random.random()
+    schema: dict[str, Any] = {"type": "object", "properties": {p.name: _describe(draw, p, style, noun) for p in parameters}}
+    if draw.chance(0.85):
+        schema["required"] = [p.name for p in parameters if p.required]
+    else:
+        parameters = tuple(Parameter(p.name, p.kind, False, p.choices) for p in parameters)
+    if draw.chance(0.1):
+        schema["additionalProperties"] = False
+    function: dict[str, Any] = {"name": name}
+    if not said or draw.chance(0.75):
+        first = parameters[0].name.replace("_", " ") if parameters else "id"
+        function["description"] = draw.pick(DESCRIPTIONS).format(verb=verb, Verb=verb.capitalize(), noun=noun, p=first)
+    function["parameters"] = schema
+    if draw.chance(0.1):
+        function["strict"] = True
+    whole = {"type": "function", "function": function}
+    if draw.chance(0.05):
+        whole = {"function": function, "type": "function"}
+    return Tool(name, verb, noun, parameters, whole)
+
+
+def make_tools(draw: Draw, size: int | None = None) -> list[Tool]:
+    """One to four tools with different names."""
+    used: set[str] = set()
+    return [make_tool(draw, used) for _ in range(size or int(draw.weighted({"1": 0.4, "2": 0.28, "3": 0.2, "4": 0.12})))]
+
+
+def arguments(draw: Draw, tool: Tool) -> dict[str, Any]:
+    """Values for every required parameter and most optional ones."""
+    return {p.name: value(draw, p) for p in tool.parameters if p.required or draw.chance(0.6)}
+
+
+def spoken(item: Any) -> str:
+    """A value as a question says it."""
+    if isinstance(item, bool):
+        return "true" if item else "false"
+    if isinstance(item, list):
+        return " and ".join(item)
+    return str(item)
+
+
+NO_VALUE = [
+    "{verb} the {noun}", "Please {verb} the {noun}.", "What is the {noun}?", "Can you {verb} the {noun}?", "Call {name}.", "{name}",
+    "Use {name}", "Show me the {noun}", "I want to {verb} the {noun}.", "Run {name} please", "Use the {name} tool.", "{verb} {noun} now",
+]  # fmt: skip
+ONE_VALUE = [
+    "What is the {noun} in {x}?", "What is the {noun} for {x}?", "What's the {noun} of {x}?", "{verb} the {noun} for {x}",
+    "{verb} {noun} {x}", "Please {verb} the {noun} {x}.", "Can you {verb} the {noun} with {p} {x}?", "Use {name} with {p} {x}",
+    "Call {name} for {x}", "{name} {x}", "{verb} the {noun}, set the {p} to {x}", "How is the {noun} in {x}?", "{verb} {noun} for {x}",
+    "I want to {verb} the {noun}, {p} is {x}.", "Call {name} with {p}={x}.", "Show me the {noun} at {x}", "{x}: what is the {noun}?",
+    "Could you {verb} {noun} for {x} please?", "Look up the {noun} for {x}", "I need the {noun} for {x}.", "Tell me the {noun} in {x}",
+    "What is the value of {name}({x})?", "What is {name} of {x}? Use the tool.", "{verb} the {noun} in {x} using the tool",
+    "What's the {noun} like in {x}?", "How is the {noun} in {x} today?", "Tell me the {noun} for {x} please", "{noun} in {x}?",
+    "Is the {noun} in {x} good?", "Give me the {noun} of {x} now", "Use {name}({x})", "Call {name} with {x}", "Run {name} on {x}.",
+]  # fmt: skip
+MANY_NAMED = [
+    "{verb} the {noun} with {a}", "Call {name} with {a}.", "Please {verb} the {noun}: {a}", "Use {name}, {a}", "Can you {verb} {noun} with {a}?",
+    "I want to {verb} the {noun} with {a}.", "{name} {a}", "{verb} {noun}, {a}, please", "Use the {name} tool with {a}.", "{name}({a})",
+    "Please call {name} with {a}", "{verb} a {noun} where {a}",
+]  # fmt: skip
+PAIR = ["{p} {x}", "{p}={x}", "{p}: {x}", "{p} is {x}", "{x} as {p}", "{p} set to {x}", "the {p} {x}", "{p} = {x}"]
+MANY_BARE = [
+    "{verb} the {noun} from {a} to {b}", "{verb} {noun} {a} {b}", "What is the {noun} in {a} for {b}?", "{verb} {noun} {a} for {b}",
+    "Please {verb} the {noun} of {a} on {b}.", "{verb} the {noun} for {a} and {b}", "{verb} {noun} with {a} and {b}", "{name}({a}, {b})",
+    "What is {name} of {a} and {b}?", "{verb} {noun} {a}, {b}", "Call {name} with {a} and {b}",
+]  # fmt: skip
+BEFORE = ["Please ", "Hi, ", "Can you help? ", "Hey, ", "Now ", "Then ", "I have a question. ", "Hello! ", "ok, ", "Next: "]
+AFTER = [" please", " today", " now", " right now", " for me", " Thanks!", " Use the tool.", " please?", ", thanks", " this week", " Use your tools."]
+
+
+def _frame(draw: Draw, call: Call) -> str:
+    """Values are named unless they belong to the tool's first parameters, in order: else nobody could tell whose they are."""
+    tool = call.tool
+    names = [p.name.replace("_", " ") if draw.chance(0.4) else p.name for p in tool.parameters if p.name in call.arguments]
+    values = [spoken(v) for v in call.arguments.values()]
+    quote = draw.pick(['"{}"', "'{}'", "{}", "{}", "{}", "{}", "{}", "{}", "{}"])
+    values = [quote.format(v) if isinstance(raw, str) else v for v, raw in zip(values, call.arguments.values(), strict=True)]
+    words = {"verb": tool.verb, "noun": tool.noun, "name": tool.name}
+    if not values:
+        return draw.pick(NO_VALUE).format(**words)
+    leading = [p.name for p in tool.parameters[: len(values)]] == list(call.arguments)
+    if len(values) == 1 and leading:
+        return draw.pick(ONE_VALUE).format(**words, x=values[0], p=names[0])
+    if len(values) == 2 and leading and draw.chance(0.3):
+        return draw.pick(MANY_BARE).format(**words, a=values[0], b=values[1])
+    pair = draw.pick(PAIR)
+    pairs = [pair.format(p=p, x=x) for p, x in zip(names, values, strict=True)]
+    if draw.chance(0.3):
+        draw.random.shuffle(pairs)
+    joined = ", ".join(pairs[:-1]) + (draw.pick([", ", " and ", ", and "]) if len(pairs) > 1 else "") + pairs[-1]
+    return draw.pick(MANY_NAMED).format(**words, a=joined)
+
+
+def question(draw: Draw, call: Call) -> str:
+    """A question that needs just this call and names all its values."""
+    text = _frame(draw, call)
+    if draw.chance(0.6) and text.startswith(call.tool.verb):
+        text = text[:1].upper() + text[1:]
+    if draw.chance(0.12):
+        text = draw.pick(BEFORE) + text
+    if draw.chance(0.15):
+        text = text.rstrip(".?") + draw.pick(AFTER)
+    return text
+
+
+SAME_TOOL = [
+    "What is the {noun} in {x} and {y}?", "{verb} the {noun} for {x} and {y}", "{verb} {noun} {x} and {y}", "Call {name} for {x} and for {y}",
+    "Compare the {noun} in {x} and {y}", "What is the {noun} of {x} and of {y}?", "Use {name} for {x} and {y}.", "What's the {noun} in {x} and in {y}?",
+    "{verb} the {noun} for both {x} and {y}.",
+]  # fmt: skip
+JOIN = [" and then ", " and also ", "; then ", ". Then ", " and ", ". Also "]
+
+
+def two_calls(draw: Draw, tools: list[Tool]) -> tuple[str, list[Call]]:
+    """A question that needs two calls, to one tool or to two."""
+    first = draw.random.choice(tools)
+    one = Call(first, arguments(draw, first))
+    if len(tools) > 1 and draw.chance(0.5):
+        second = draw.random.choice([t for t in tools if t is not first])
+        other = Call(second, arguments(draw, second))
+        return question(draw, one) + draw.pick(JOIN) + _frame(draw, other), [one, other]
+    other = Call(first, arguments(draw, first))
+    leading = [p.name for p in first.parameters[:1] if p.kind != "list"]
+    if list(one.arguments) == list(other.arguments) == leading != [] and one.arguments != other.arguments:
+        x, y = (spoken(next(iter(c.arguments.values()))) for c in (one, other))
+        return draw.pick(SAME_TOOL).format(verb=first.verb, noun=first.noun, name=first.name, x=x, y=y), [one, other]
+    if not one.arguments or one.arguments == other.arguments:
+        return question(draw, one), [one]
+    return question(draw, one) + draw.pick(JOIN) + _frame(draw, other), [one, other]
+
+
+def tool_result(draw: Draw) -> str:
+    """What a tool may return."""
+    kind = draw.random.random()
+    if kind < 0.22:
+        state = draw.pick(["sunny", "rainy", "cloudy", "windy", "snowy", draw.word()])
+        return f"{draw.random.randint(-9, 40)} {draw.pick(['degrees', 'C', '°C', 'degrees celsius'])}, {state}"
+    if kind < 0.36:
+        return str(draw.number()) if draw.chance(0.7) else str(round(draw.random.uniform(0, 500), 2))
+    if kind < 0.6:
+        kinds = [Parameter("", draw.pick(KINDS[:11]), True) for _ in range(draw.random.randint(1, 3))]
+        return json.dumps({draw.word(): value(draw, k) for k in kinds}, ensure_ascii=False)
+    if kind < 0.68:
+        return draw.pick(["ok", "done", "success", "error: not found", "error: timeout", "true", "false", "no results", "sent", "[]"])
+    if kind < 0.86:
+        return draw.phrase(1, 8)
+    return ", ".join(str(value(draw, Parameter("", draw.pick(KINDS[:11]), True))) for _ in range(draw.random.randint(1, 4)))
