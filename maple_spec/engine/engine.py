@@ -15,6 +15,7 @@ from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from enum import StrEnum
 
+import numpy as np
 import torch
 
 from maple_spec.engine.language_model import ContextFull, LoadedModel
@@ -204,7 +205,7 @@ class _Runner:
     def __init__(self, loaded: LoadedModel) -> None:
         self._model = loaded.language_model
         self._eos = frozenset(self._model.eos_token_ids)
-        self._unused = torch.tensor(loaded.tokenizer.unused_ids(self._model.vocab_size), dtype=torch.long)
+        self._unused = np.array(loaded.tokenizer.unused_ids(self._model.vocab_size), dtype=np.int64)
 
     def run(self, sequence: Sequence) -> TokenEvent | ApiError | None:
         """Generate; return the last event, the error that ended it, or None where it was aborted. Never raises."""

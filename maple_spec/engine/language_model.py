@@ -41,7 +41,7 @@ class LanguageModel(Protocol):
         """A fresh cache for a sequence that begins with these tokens; an ApiError raised here refuses the request."""
 
     def forward(self, token_ids: Sequence[int], cache: Any) -> torch.Tensor:
-        """Append the tokens to the sequence and return the logits that follow the last of them: float32, [vocab_size].
+        """Append the tokens to the sequence and return the logits behind the last of them: float32 [vocab_size], on the CPU.
 
         The caller may change the returned tensor. Raises ContextFull when the model can go no further.
         """

@@ -1,22 +1,36 @@
-"""The processors between logits and choice, in transformers' order: repetition penalty, temperature, top_k, top_p.
+"""The steps between logits and choice, in transformers' order: repetition penalty, temperature, top_k, top_p.
 
-Each takes float32 logits [vocab_size] and may change them in place; a token that is ruled out has the logit -inf. They keep the
-very tokens that transformers' processors of the same names keep (tests/engine holds them to it), without sorting the
-vocabulary.
+They keep the very tokens that transformers' processors of these names keep, with the same probabilities (tests/engine holds
+them to it), but never sort the vocabulary: top_k and top_p look at the few best tokens, found by the maxima of columns.
+
+Logits are float32 arrays [vocab_size], in NumPy, whose calls cost a fraction of torch's at these sizes.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 
-# Below this a temperature is greedy: dividing by it would only push all but the best token out of float32's range.
-GREEDY_TEMPERATURE = 1e-5
+Floats = NDArray[np.float32]
+Ids = NDArray[np.int64]
 
 # How many of the best tokens top_p looks at first; a trained model's nucleus is nearly always among them.
 _FIRST_LOOK = 256
+
+# From this size on, looking at maxima first is faster than looking at all.
+_LARGE = 8192
+_COLUMN = 64  # logits in a column
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The tokens that may be chosen. ids: int64 [n]; weights: float64 [n], in proportion to their probabilities."""
+
+    ids: Ids
+    weights: NDArray[np.float64]
 
 
 class RepetitionPenalty:
@@ -24,45 +38,81 @@ class RepetitionPenalty:
 
     def __init__(self, penalty: float, prompt_ids: Sequence[int]) -> None:
         """penalty > 0; above 1 it discourages repetition."""
-        self._penalty = penalty
-        self._seen = set(prompt_ids)
-        self._seen_ids = torch.tensor(sorted(self._seen), dtype=torch.long)
+        self._penalty = np.float32(penalty)
+        self._ids = np.zeros(64, dtype=np.int64)  # those seen stand first; doubled when full
+        self._seen: set[int] = set()
+        for token_id in prompt_ids:
+            self.add(token_id)
 
     def add(self, token_id: int) -> None:
-        """Count a generated token as seen."""
-        if token_id not in self._seen:
-            self._seen.add(token_id)
-            self._seen_ids = torch.cat([self._seen_ids, torch.tensor([token_id])])
+        """Count a token as seen."""
+        if token_id in self._seen:
+            return
+        if len(self._seen) == len(self._ids):
+            self._ids = np.concatenate([self._ids, self._ids])
+        self._ids[len(self._seen)] = token_id
+        self._seen.add(token_id)
 
-    def __call__(self, logits: torch.Tensor) -> torch.Tensor:
-        seen = logits[self._seen_ids]
-        logits[self._seen_ids] = torch.where(seen < 0, seen * self._penalty, seen / self._penalty)
-        return logits
-
-
-def keep_top_k(logits: torch.Tensor, top_k: int) -> torch.Tensor:
-    """Rule out all below the k-th best logit; ties with it stay. top_k >= 1, clamped to the vocabulary."""
-    kth_best = torch.topk(logits, min(top_k, logits.shape[-1])).values[-1]
-    return logits.masked_fill_(logits < kth_best, -math.inf)
+    def apply(self, logits: Floats) -> None:
+        """Change the logits in place."""
+        ids = self._ids[: len(self._seen)]
+        seen = logits[ids]
+        logits[ids] = np.where(seen < 0, seen * self._penalty, seen / self._penalty)
 
 
-def keep_top_p(logits: torch.Tensor, top_p: float) -> torch.Tensor:
-    """Keep the smallest set of best tokens whose probability reaches top_p, and always the best one.
+def candidates(logits: Floats, *, temperature: float, top_k: int, top_p: float) -> Candidates:
+    """The tokens that top_k and top_p leave, best first where either rules tokens out.
 
-    A token stays when those better than it have less than top_p together. Looks at the best tokens alone and widens the look
-    only where they do not reach top_p.
+    temperature > 0. top_k: the k best, and those that equal the k-th; 0 is no limit. top_p: the smallest set of best tokens
+    whose probability reaches top_p, at least one; 1 is no limit. Tokens whose logit is -inf never count.
     """
-    probabilities = torch.softmax(logits, dim=-1)
-    size = probabilities.shape[-1]
-    look = min(_FIRST_LOOK, size)
+    best = logits.max()
+    if top_k > 0:
+        ids = best_ids(logits, top_k)
+        weights = _weights(logits[ids], best, temperature)
+        return _nucleus(ids, weights, top_p * float(weights.sum())) if top_p < 1 else Candidates(ids, weights)
+    everything = _weights(logits, best, temperature)
+    if top_p >= 1:
+        return Candidates(np.arange(logits.size), everything)
+    threshold = top_p * float(everything.sum())
+    look = _FIRST_LOOK
     while True:
-        best, ids = torch.topk(probabilities, look)
-        before = torch.cumsum(best, dim=-1) - best
-        kept = before < top_p
-        kept[0] = True
-        if look == size or not bool(kept[-1]):
-            break
-        look = min(look * 16, size)
-    ids = ids[kept]
-    kept_logits = logits[ids]
-    return logits.fill_(-math.inf).index_copy_(0, ids, kept_logits)
+        ids = best_ids(logits, look)
+        weights = everything[ids]
+        if float(weights.sum()) >= threshold or look >= logits.size:
+            return _nucleus(ids, weights, threshold)
+        look *= 16
+
+
+def _weights(logits: Floats, best: np.float32, temperature: float) -> NDArray[np.float64]:
+    return np.exp((logits - best).astype(np.float64) / temperature)
+
+
+def _nucleus(ids: Ids, weights: NDArray[np.float64], threshold: float) -> Candidates:
+    """The first ids, best first, up to the one with which their weights reach the threshold."""
+    kept = int(np.cumsum(weights).searchsorted(threshold)) + 1
+    return Candidates(ids[:kept], weights[:kept])
+
+
+def best_ids(logits: Floats, count: int) -> Ids:
+    """The ids of the `count` largest logits and of those that equal the last of them, largest first; -inf is left out."""
+    if count < logits.size:
+        ids = _no_less_than_best(logits, count)
+        values = logits[ids]
+        ids = ids[values >= np.partition(values, -count)[-count]]
+    else:
+        ids = np.arange(logits.size)
+    ids = ids[logits[ids] > -np.inf]
+    return ids[np.argsort(-logits[ids], kind="stable")]
+
+
+def _no_less_than_best(logits: Floats, count: int) -> Ids:
+    """Ids that hold the `count` best; few more where the vocabulary is large.
+
+    The `count` largest of the columns' maxima are so many logits, so the count-th best of all is no less than their least.
+    """
+    columns = logits.size // _COLUMN
+    if logits.size < _LARGE or columns < count:
+        return np.arange(logits.size)
+    maxima = logits[: columns * _COLUMN].reshape(_COLUMN, columns).max(axis=0)
+    return np.flatnonzero(logits >= np.partition(maxima, -count)[-count])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count, islice, pairwise
 
 # What has been read last, and so what may come next. Plain integers: the loop over them is the hot path of the parser.
 (
@@ -20,9 +21,6 @@ from dataclasses import dataclass
     _ARRAY,  # after "[": a value or "]"
     _NEXT_ITEM,  # after "," in an array
     _VALUE,  # after a value: "," or the end of what holds it
-    _STRING,
-    _ESCAPE,
-    *_HEX,  # one, two, three, four digits of \u are missing yet, from the last on
     _MINUS,
     _ZERO,
     _DIGITS,
@@ -31,19 +29,18 @@ from dataclasses import dataclass
     _EXPONENT,
     _SIGN,
     _POWER,
-    _FIRST_OF_WORDS,
-) = range(23)
+    _KEY_STRING,
+    _STRING,
+    _OTHERS,  # from here on: inside escapes and inside true, false and null
+) = range(19)
 
 # Steps that depend on more than the state; negative, to be told from states.
 _COMMA = -1
-_STRING_BEGIN = -2
-_STRING_END = -3
-_KEY_BEGIN = -4
-_OPEN_OBJECT = -5
-_OPEN_ARRAY = -6
-_CLOSE_OBJECT = -7
-_CLOSE_ARRAY = -8
-_SPOIL = -9  # no JSON object goes on like this
+_OPEN_OBJECT = -2
+_OPEN_ARRAY = -3
+_CLOSE_OBJECT = -4
+_CLOSE_ARRAY = -5
+_SPOIL = -6  # no JSON object goes on like this
 
 _WHITE = " \t\r\n"
 _DECIMAL = "0123456789"
@@ -51,25 +48,17 @@ _DECIMAL = "0123456789"
 
 def _rules() -> Iterator[tuple[tuple[int, ...], str, int]]:
     """The grammar: in any of these states, any of these characters leads there."""
-    for state in (_OBJECT, _NEXT_KEY, _KEY, _COLON, _ARRAY, _NEXT_ITEM, _VALUE):
-        yield (state,), _WHITE, state
     value_comes = (_COLON, _ARRAY, _NEXT_ITEM)
     number_may_end = (_ZERO, _DIGITS, _FRACTION, _POWER)
+    for state in (_OBJECT, _NEXT_KEY, _KEY, _COLON, _ARRAY, _NEXT_ITEM, _VALUE):
+        yield (state,), _WHITE, state
     yield (_BEGIN, *value_comes), "{", _OPEN_OBJECT
     yield value_comes, "[", _OPEN_ARRAY
-    yield (_OBJECT, _NEXT_KEY), '"', _KEY_BEGIN
+    yield (_OBJECT, _NEXT_KEY), '"', _KEY_STRING
     yield (_KEY,), ":", _COLON
     yield (_VALUE, *number_may_end), ",", _COMMA
     yield (_OBJECT, _VALUE, *number_may_end), "}", _CLOSE_OBJECT
     yield (_ARRAY, _VALUE, *number_may_end), "]", _CLOSE_ARRAY
-
-    yield value_comes, '"', _STRING_BEGIN
-    yield (_STRING,), '"', _STRING_END
-    yield (_STRING,), "\\", _ESCAPE
-    yield (_ESCAPE,), '"\\/bfnrt', _STRING
-    yield (_ESCAPE,), "u", _HEX[3]
-    for state, following in zip(_HEX, (_STRING, *_HEX), strict=False):
-        yield (state,), "0123456789abcdefABCDEF", following
 
     yield value_comes, "-", _MINUS
     yield (_MINUS, *value_comes), "0", _ZERO
@@ -82,14 +71,22 @@ def _rules() -> Iterator[tuple[tuple[int, ...], str, int]]:
     yield (_EXPONENT, _SIGN, _POWER), _DECIMAL, _POWER
     yield number_may_end, _WHITE, _VALUE
 
-    state = _FIRST_OF_WORDS
+    yield value_comes, '"', _STRING
+    fresh = count(_OTHERS)
+    for string, end in ((_KEY_STRING, _KEY), (_STRING, _VALUE)):
+        escape, *hexadecimal = islice(fresh, 5)
+        yield (string,), '"', end
+        yield (string,), "\\", escape
+        yield (escape,), '"\\/bfnrt', string
+        yield (escape,), "u", hexadecimal[0]
+        for state, following in pairwise((*hexadecimal, string)):
+            yield (state,), "0123456789abcdefABCDEF", following
+
     for word in ("true", "false", "null"):
-        yield value_comes, word[0], state
-        for character in word[1:-1]:
-            yield (state,), character, state + 1
-            state += 1
-        yield (state,), word[-1], _VALUE
-        state += 1
+        steps = list(islice(fresh, len(word) - 1))
+        yield value_comes, word[0], steps[0]
+        for character, (state, following) in zip(word[1:], pairwise((*steps, _VALUE)), strict=True):
+            yield (state,), character, following
 
 
 def _table() -> list[dict[str, int]]:
@@ -103,6 +100,7 @@ def _table() -> list[dict[str, int]]:
 
 _TABLE = _table()
 _STRING_RUN = re.compile(r'[^"\\\x00-\x1f]*')
+_STRINGS = (_STRING, _KEY_STRING)
 _IN_OBJECT, _IN_ARRAY = b"{["
 
 
@@ -122,7 +120,7 @@ class Member:
 class JsonObject:
     """Follows the text of one JSON object from its opening brace to its closing one."""
 
-    __slots__ = ("_in_key", "_offset", "_open", "_state", "complete", "failed", "members")
+    __slots__ = ("_offset", "_open", "_state", "complete", "failed", "members")
 
     def __init__(self) -> None:
         self.complete = False
@@ -131,61 +129,55 @@ class JsonObject:
         self._state = _BEGIN
         self._offset = 0  # characters of earlier pieces
         self._open = bytearray()  # the brackets that are open
-        self._in_key = False  # the string that is being read is a key
 
     def feed(self, text: str, position: int = 0) -> int:
         """Read from text[position] on; return where reading stopped: at the end, behind the object, or at what spoils it."""
-        begin, size = position, len(text)
+        size = len(text)
+        offset = self._offset - position
         table, state, depth = _TABLE, self._state, self._open
-        while position < size:
-            if state == _STRING:
+        while position < size and not (self.complete or self.failed):
+            if state in _STRINGS:
                 run = _STRING_RUN.match(text, position)
                 position = run.end() if run else position
                 if position == size:
                     break
             following = table[state].get(text[position], _SPOIL)
-            if following < 0:
-                if following == _COMMA and len(depth) > 1:
-                    following = _NEXT_KEY if depth[-1] == _IN_OBJECT else _NEXT_ITEM
-                elif following == _STRING_BEGIN:
-                    self._in_key = False
-                    following = _STRING
-                else:
-                    self._state = state
-                    following = self._act(following, self._offset + position - begin)
-                    if self.failed:
-                        break
+            if following == _COMMA and len(depth) > 1:
+                following = _NEXT_KEY if depth[-1] == _IN_OBJECT else _NEXT_ITEM
+            elif following < 0:
+                following = self._act(following, offset + position)
+            elif len(depth) == 1 and following != state:
+                self._note_key(state, following, offset + position)
             state = following
             position += 1
-            if state == _VALUE and not depth:
-                self.complete = True
-                break
+        if self.failed:
+            position -= 1
         self._state = state
-        self._offset += position - begin
+        self._offset = offset + position
         return position
+
+    def _note_key(self, state: int, following: int, place: int) -> None:
+        """Keep where a key of the outermost object begins and ends."""
+        if following == _KEY_STRING and state in (_OBJECT, _NEXT_KEY):
+            self.members.append(Member(place))
+        elif following == _KEY:
+            self.members[-1].key_end = place + 1
 
     def _act(self, act: int, place: int) -> int:
         """Carry out an act on the character at that place; return the state that follows."""
-        outermost = len(self._open) == 1
-        if act == _STRING_END:
-            if self._in_key and outermost:
-                self.members[-1].key_end = place + 1
-            return _KEY if self._in_key else _VALUE
-        if act == _KEY_BEGIN:
-            self._in_key = True
-            if outermost:
-                self.members.append(Member(place))
-            return _STRING
-        if act in (_OPEN_OBJECT, _OPEN_ARRAY):
-            self._open.append(_IN_OBJECT if act == _OPEN_OBJECT else _IN_ARRAY)
-            return _OBJECT if act == _OPEN_OBJECT else _ARRAY
-        if outermost and self.members and act in (_COMMA, _CLOSE_OBJECT):
+        if act == _OPEN_ARRAY:
+            self._open.append(_IN_ARRAY)
+            return _ARRAY
+        if act == _OPEN_OBJECT:
+            self._open.append(_IN_OBJECT)
+            return _OBJECT
+        if act == _SPOIL:
+            self.failed = True
+            return _VALUE
+        if len(self._open) == 1 and self.members:
             self.members[-1].value_end = place
         if act == _COMMA:
             return _NEXT_KEY
-        self._close(act)
+        self.failed = self._open.pop() != (_IN_OBJECT if act == _CLOSE_OBJECT else _IN_ARRAY)
+        self.complete = not (self._open or self.failed)
         return _VALUE
-
-    def _close(self, act: int) -> None:
-        if act == _SPOIL or self._open.pop() != (_IN_OBJECT if act == _CLOSE_OBJECT else _IN_ARRAY):
-            self.failed = True

@@ -68,6 +68,11 @@ class OutputParser:
         """Take the next piece of the output; return what has become certain."""
         if not text:
             return []
+        if "<" not in text and not self._partial and self._mode in (_Mode.CONTENT, _Mode.REASONING):
+            # Most pieces are of this kind; the way below would do the same with them, but slower.
+            self._read_before += len(text)
+            self._write(text)
+            return self._take()
         text = self._partial + text
         self._partial = ""
         self._read(text)
