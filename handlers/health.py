@@ -1,0 +1,10 @@
+"""/health."""
+
+from starlette.responses import JSONResponse, Response
+
+from handlers import service
+
+
+async def get_health() -> Response:
+    """What is loaded and how busy it is."""
+    return JSONResponse(service().health())

@@ -1,0 +1,68 @@
+"""The command line: `maple serve` and `maple spec`, also as `python -m maple_spec`."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Sequence
+
+from maple_spec import __version__
+from maple_spec.errors import SettingsError
+from maple_spec.settings import Settings, allowed_range, read_settings, shown_default, variable
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit status."""
+    arguments = vars(_parser().parse_args(argv))
+    run = arguments.pop("run")
+    status: int = run(**arguments)
+    return status
+
+
+def serve(**flags: str | None) -> int:
+    """Serve until a signal comes. Flags come before the environment; a bad value ends it with one line and status 1."""
+    try:
+        settings = read_settings(**flags)
+    except SettingsError as error:
+        print(error, file=sys.stderr)
+        return 1
+    import uvicorn
+
+    from maple_spec.server.app import create_app
+
+    uvicorn.run(
+        create_app(settings),
+        host=settings.host,
+        port=settings.port,
+        lifespan="on",
+        log_level=settings.log_level,
+        access_log=False,  # our own line names the request's id
+        timeout_graceful_shutdown=math.ceil(settings.shutdown_grace) + 5,  # the engine ends streams before this
+    )
+    return 0
+
+
+def spec() -> int:
+    """Print where the installed openapi.yaml lies."""
+    from maple_spec.server.contract import spec_path
+
+    print(spec_path())
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="maple", description="An OpenAI-compatible server for ternary Maple models.")
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    serving = commands.add_parser("serve", help="serve a model over the OpenAI API", description=serve.__doc__)
+    serving.set_defaults(run=serve)
+    for name, field in Settings.model_fields.items():
+        default = shown_default(field)
+        text = f"{field.description} {variable(name)}: {allowed_range(field)}" + (f", default {default}" if default else "")
+        # Optional values so that a switch reads as one: --strict-model means --strict-model true.
+        switch = {"nargs": "?", "const": "true"} if field.annotation is bool else {}
+        serving.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE", help=text.replace("%", "%%"), **switch)  # type: ignore[arg-type]
+    printing = commands.add_parser("spec", help="print where the installed openapi.yaml lies", description=spec.__doc__)
+    printing.set_defaults(run=spec)
+    return parser

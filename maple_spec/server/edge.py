@@ -1,0 +1,66 @@
+"""The outermost layer: what is true of every request, whatever becomes of it.
+
+Each gets an id, which the response carries and the log names; the service behind the operations travels in the request's state;
+bodies count as JSON whatever their Content-Type says; pages of allowed origins may read the answers. No prompt and no key is
+ever logged here or elsewhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from maple_spec.server import cors
+from maple_spec.server.assembly import Service
+
+logger = logging.getLogger("maple_spec.access")
+
+_JSON = (b"content-type", b"application/json")
+
+
+class Edge:
+    """ASGI middleware around everything else."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app = app
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request; what is not HTTP passes through."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began = time.monotonic()
+        request_id = f"req_{uuid.uuid4().hex}"
+        origins = self._service.settings.allowed_origins
+        common = [(b"x-request-id", request_id.encode()), *cors.response_headers(scope, origins)]
+        status = 0
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message = {**message, "headers": [*message.get("headers", ()), *common]}
+            await send(message)
+
+        inner = {
+            **scope,
+            "state": {**scope.get("state", {}), "service": self._service, "request_id": request_id},
+            "headers": _as_json(scope["headers"]) if scope["method"] == "POST" else scope["headers"],
+        }
+        try:
+            if preflight := cors.preflight_headers(scope, origins):
+                await send({"type": "http.response.start", "status": 204, "headers": [*preflight, common[0]]})
+                await send({"type": "http.response.body", "body": b""})
+            else:
+                await self._app(inner, receive, send_with_headers)
+        finally:
+            seconds = time.monotonic() - began
+            logger.info("%s %s %s %d %.3f s", request_id, scope["method"], scope["path"][:200], status, seconds)
+
+
+def _as_json(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    return [*(header for header in headers if header[0] != b"content-type"), _JSON]
