@@ -1,4 +1,4 @@
-"""A whole language model small enough to read: bytes are tokens, a table is the network. It keeps LanguageModel's contract in full."""
+"""A whole language model small enough to read: bytes are tokens, a table is the network. Its contract is LanguageModel's."""
 
 from __future__ import annotations
 
@@ -31,6 +31,11 @@ def byte_alphabet() -> list[str]:
 
 def toy_tokenizer(items: Sequence[str] = ()) -> Tokenizer:
     """One token a byte, then the control tokens, then any further items: control tokens too, one token each."""
+    return Tokenizer(tokenizer_json(items))
+
+
+def tokenizer_json(items: Sequence[str] = ()) -> dict[str, object]:
+    """The tokenizer.json of that tokenizer."""
     vocabulary = {character: byte for byte, character in enumerate(byte_alphabet())}
     added = [
         {"id": 256 + index, "content": text, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
@@ -38,19 +43,17 @@ def toy_tokenizer(items: Sequence[str] = ()) -> Tokenizer:
         for index, text in enumerate((*CONTROL, *items))
     ]
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
-    return Tokenizer(
-        {
-            "version": "1.0",
-            "truncation": None,
-            "padding": None,
-            "added_tokens": added,
-            "normalizer": None,
-            "pre_tokenizer": byte_level,
-            "post_processor": None,
-            "decoder": byte_level,
-            "model": {"type": "BPE", "vocab": vocabulary, "merges": []},
-        }
-    )
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": added,
+        "normalizer": None,
+        "pre_tokenizer": byte_level,
+        "post_processor": None,
+        "decoder": byte_level,
+        "model": {"type": "BPE", "vocab": vocabulary, "merges": []},
+    }
 
 
 class ToyModel:

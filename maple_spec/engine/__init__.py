@@ -1,9 +1,16 @@
-"""The engine: submit a prompt, read its tokens as events, abort at any time; one generation at a time."""
+"""The engine: submit a prompt, read its tokens as events, abort at any time; one generation at a time.
+
+Importing it imports no torch, which takes longer than all the rest: Maple's own adapter is imported when it is first asked for.
+"""
+
+from typing import TYPE_CHECKING, Any
 
 from maple_spec.engine.engine import Engine, EngineState
 from maple_spec.engine.language_model import ContextFull, LanguageModel, LoadedModel
-from maple_spec.engine.maple_adapter import MapleLanguageModel, load_maple
 from maple_spec.engine.sequence import TokenStream
+
+if TYPE_CHECKING:
+    from maple_spec.engine.maple_adapter import MapleLanguageModel, load_maple
 
 __all__ = [
     "ContextFull",
@@ -15,3 +22,12 @@ __all__ = [
     "TokenStream",
     "load_maple",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The names that need torch."""
+    if name in ("MapleLanguageModel", "load_maple"):
+        from maple_spec.engine import maple_adapter
+
+        return getattr(maple_adapter, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

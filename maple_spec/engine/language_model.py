@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
-
-import torch
+from typing import TYPE_CHECKING, Any, Protocol
 
 from maple_spec.text.chat_template import ChatTemplate
 from maple_spec.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import torch
 
 
 class LanguageModel(Protocol):

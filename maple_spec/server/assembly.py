@@ -119,7 +119,7 @@ class Service:
 
     def _load_checkpoint(self) -> LoadedModel:
         from maple_spec.checkpoints import embedded_folder
-        from maple_spec.engine.maple_adapter import load_maple
+        from maple_spec.engine import load_maple
 
         path = self.settings.model_path
         loaded = load_maple(path, window_keys=self.settings.window_keys)
