@@ -1,4 +1,7 @@
-"""A very small checkpoint with random ternary weights, in the 2-bit layout: says nothing sensible, but always the same."""
+"""A very small checkpoint with random ternary weights, in the 2-bit layout.
+
+It says nothing sensible, but always the same, and greedily it never ends by itself: the head knows no control token.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ CONFIG = {
     "num_experts_per_tok": 2,
     "layer_types": ["sliding_attention", "full_attention"],
     "sliding_window": 512,
-    "max_position_embeddings": 4096,
+    "max_position_embeddings": 1_000_000,
     "eos_token_id": 258,
 }
 
@@ -41,6 +44,7 @@ def write_random_checkpoint(folder: Path) -> Path:
             tensors[name] = torch.randint(-1, 2, parameter.shape, generator=generator) * 0.125
         else:
             tensors[name] = torch.randn(parameter.shape, generator=generator)
+    tensors["lm_head.weight"][256:] = 0
     mlx_2bit.write(folder, CONFIG, tensors)
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer_json()), encoding="utf-8")
     template = Path(maple_spec.__file__).parent / "tiny" / "chat_template.jinja"

@@ -53,12 +53,6 @@ class Service:
         if self.fault is not None:
             logger.error("%s", self.fault)
             return
-        if self.settings.model_path is None:
-            logger.info(
-                "serving %s, a very small model for tests; to serve the real one, set MAPLE_MODEL_PATH (or --model-path) to a "
-                "folder with the files of deepgrove/maple-preview",
-                self.model_path,
-            )
         self.engine.start()
 
     @property
@@ -122,6 +116,12 @@ class Service:
         from maple_spec.engine import load_maple
 
         path = self.settings.model_path
+        if path is None:
+            logger.info(
+                "serving %s, a very small model for tests; to serve the real one, set MAPLE_MODEL_PATH (or --model-path) to a "
+                "folder with the files of deepgrove/maple-preview",
+                self.model_path,
+            )
         loaded = load_maple(path, window_keys=self.settings.window_keys)
         self._files = sorted((Path(path) if path else embedded_folder()).iterdir())
         return loaded

@@ -1,0 +1,58 @@
+"""The commands, as a person runs them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from maple_spec import __version__
+from maple_spec.server.cli import main
+from maple_spec.settings import Settings, variable
+from tests.live_server import ROOT, environment
+
+
+def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "maple_spec", *arguments],
+        cwd=ROOT, env=environment(variables), capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+def test_spec_prints_where_the_contract_lies() -> None:
+    printed = run("spec")
+    assert printed.returncode == 0
+    assert Path(printed.stdout.strip()).read_text(encoding="utf-8").startswith("# The contract")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables"),
+    [((), {"MAPLE_PORT": "99999"}), (("--port", "99999"), {}), (("--port", "99999"), {"MAPLE_PORT": "80"})],
+)
+def test_a_bad_value_ends_serve_with_status_1_and_one_line(arguments: tuple[str, ...], variables: dict[str, str]) -> None:
+    ended = run("serve", *arguments, **variables)
+    assert ended.returncode == 1
+    assert ended.stdout == ""
+    assert ended.stderr == "MAPLE_PORT='99999' must be an integer from 0 to 65535\n"
+
+
+def test_serve_has_a_flag_for_every_variable(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", "--help"])
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    for name in Settings.model_fields:
+        assert f"--{name.replace('_', '-')}" in shown
+        assert variable(name) in shown
+
+
+def test_the_version_is_told_and_a_missing_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"{__version__}\n"
+    with pytest.raises(SystemExit) as ended:
+        main([])
+    assert ended.value.code == 2
