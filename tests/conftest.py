@@ -17,6 +17,20 @@ settings.register_profile("laws", deadline=None)
 settings.load_profile("laws")
 
 
+def launch_variables(checkpoint: Path) -> dict[str, str]:
+    """The environment of every launched server: a key, a strict model, small limits."""
+    return {
+        "MAPLE_MODEL_PATH": str(checkpoint),
+        "MAPLE_API_KEY": API_KEY,
+        "MAPLE_STRICT_MODEL": "true",
+        "MAPLE_MAX_BODY_BYTES": "200000",
+        "MAPLE_MAX_PROMPT_TOKENS": "1000",
+        "MAPLE_MAX_NEW_TOKENS": "8",
+        "MAPLE_ALLOWED_ORIGINS": "http://page.example",
+        "MAPLE_SHUTDOWN_GRACE": "1",
+    }
+
+
 @pytest.fixture(scope="session")
 def random_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a very small model of random weights."""
@@ -27,23 +41,9 @@ def random_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def launched(random_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, ServerProcess]]:
-    """One server of each launcher, with the same settings: the random checkpoint, a key, strict model, small limits."""
+    """One server of each launcher, all with the same environment."""
     logs = tmp_path_factory.mktemp("logs")
-    servers = {
-        launcher: launch(
-            launcher,
-            logs / launcher,
-            MAPLE_MODEL_PATH=str(random_checkpoint),
-            MAPLE_API_KEY=API_KEY,
-            MAPLE_STRICT_MODEL="true",
-            MAPLE_MAX_BODY_BYTES="200000",
-            MAPLE_MAX_PROMPT_TOKENS="1000",
-            MAPLE_MAX_NEW_TOKENS="8",
-            MAPLE_ALLOWED_ORIGINS="http://page.example",
-            MAPLE_SHUTDOWN_GRACE="1",
-        )
-        for launcher in LAUNCHERS
-    }
+    servers = {launcher: launch(launcher, logs / launcher, **launch_variables(random_checkpoint)) for launcher in LAUNCHERS}
     try:
         for server in servers.values():
             server.wait(lambda health: health["status"] == "ok", 90)

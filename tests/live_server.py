@@ -39,8 +39,8 @@ def free_port() -> int:
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """This process's environment without its MAPLE_* variables, and with these."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("MAPLE_")}
+    """This process's environment without what would change a server (MAPLE_*, PYTHONPATH), and with these variables."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MAPLE_", "PYTHONPATH"))}
     return {**inherited, "OMP_NUM_THREADS": "1", **variables}
 
 

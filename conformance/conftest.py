@@ -1,0 +1,63 @@
+"""The server under test."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import httpx
+import openai
+import pytest
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.fixture(scope="session")
+def base_url() -> Iterator[str]:
+    """Where the server is, ready to answer."""
+    url = os.environ.get("CONFORMANCE_URL")
+    if url:
+        yield url.rstrip("/")
+        return
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    process = subprocess.Popen([sys.executable, "-m", "maple_spec", "serve", "--port", str(port), "--log-level", "warning"])
+    try:
+        wait_until_ready(url)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def wait_until_ready(url: str, timeout: float = 120) -> None:
+    """Ask /health until the model is there."""
+    end = time.monotonic() + timeout
+    while True:
+        try:
+            health = httpx.get(f"{url}/health").json()
+        except httpx.TransportError as error:
+            health = {"status": str(error)}
+        if health["status"] == "ok":
+            return
+        assert health["status"] != "error", health
+        assert time.monotonic() < end, health
+        time.sleep(0.1)
+
+
+@pytest.fixture(scope="session")
+def client(base_url: str) -> Iterator[openai.OpenAI]:
+    """The official SDK, pointed at the server, without retries."""
+    key = os.environ.get("CONFORMANCE_KEY", "unused")
+    with openai.OpenAI(base_url=f"{base_url}/v1", api_key=key, max_retries=0) as sdk:
+        yield sdk
