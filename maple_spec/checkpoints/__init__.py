@@ -44,9 +44,8 @@ def load(path_or_id: str | Path | None = None, *, window_keys: int | None = None
     config = ModelConfig.from_dict(read_json(folder / "config.json"), window_keys=window_keys)
     tokenizer_json, chat_template = find_tokenizer(folder), read_chat_template(folder)
     eos_token_ids = read_eos_token_ids(folder, config)
-    model = Maple(config)
     weights = Weights(folder)
-    weights.copy_into(model)
+    model = weights.model(config)
     model.prepare_decoding()
     ternary = config.num_hidden_layers * (4 + 3 * config.num_experts)
     return Checkpoint(

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from maple_spec.checkpoints import mlx_2bit, safetensors_bf16
 from maple_spec.checkpoints.tensor_files import DOWNLOAD_AGAIN, TensorFiles
 from maple_spec.errors import CheckpointError
+from maple_spec.model.config import ModelConfig
+from maple_spec.model.maple import Maple
 
 IGNORED_PREFIX = "lm_head_flash."  # an approximate head that speeds one-token decoding up; the exact head is used here
 
@@ -47,12 +49,31 @@ class Weights:
                 f"{self._files.where(stray[0])} has no place in the model that config.json describes; {DOWNLOAD_AGAIN}"
             )
 
-    def copy_into(self, model: nn.Module) -> None:
-        """Copy every parameter of the model. Raises CheckpointError as read does."""
-        parameters = dict(model.named_parameters())
-        with torch.inference_mode(False), torch.no_grad():
-            for name, tensor in self.read(shapes_of(parameters.items())):
-                parameters[name].copy_(tensor)
+    def model(self, config: ModelConfig) -> Maple:
+        """The model of that config with these weights, float32, without gradients. Raises CheckpointError as read does."""
+        self._require_sizes(config)
+        with torch.device("meta"):  # nothing is allocated before the file is known to hold it
+            model = Maple(config)
+        with torch.inference_mode(False):
+            for name, tensor in self.read(shapes_of(model.named_parameters())):
+                module, _, attribute = name.rpartition(".")
+                setattr(model.get_submodule(module), attribute, nn.Parameter(tensor, requires_grad=False))
+        model.tie()
+        return model
+
+    def _require_sizes(self, config: ModelConfig) -> None:
+        """Compare the sizes that decide how many modules are made, before a wild config.json makes a wild number of them."""
+        last_router = f"model.layers.{config.num_hidden_layers - 1}.mlp.gate.weight"
+        for name, axis, key in (
+            ("model.word_embeddings.weight", 0, "vocab_size"),
+            (last_router, 0, "num_experts"),
+            (last_router, 1, "hidden_size"),
+        ):
+            shape, wanted = self._files.shape(name), getattr(config, key)
+            if len(shape) != 2 or shape[axis] != wanted:
+                raise CheckpointError(
+                    f"{self._files.where(name)} has shape {list(shape)}, config.json says {key} {wanted}; {DOWNLOAD_AGAIN}"
+                )
 
 
 def shapes_of(named: Iterable[tuple[str, Tensor]]) -> dict[str, tuple[int, ...]]:

@@ -108,6 +108,8 @@ class ModelConfig:
             if key in config and config[key] not in known:
                 raise _wrong(f"{key} is {config[key]!r}; this model is built for {known[0]!r} only")
         rope = config.get("rope_parameters") or {}
+        if not isinstance(rope, Mapping):
+            raise _wrong(f"rope_parameters must be an object, not {rope!r}")
         if rope.get("rope_type", "default") != "default":
             raise _wrong(f"rope_parameters asks for rope_type {rope['rope_type']!r}; this model is built for 'default' only")
         layer_types = config.get("layer_types")
@@ -145,7 +147,8 @@ def require_maple(config: Mapping[str, Any]) -> None:
     """Raise CheckpointError unless the config is a Maple's: by model_type, or by architectures where model_type is absent."""
     model_type = config.get("model_type")
     architectures = config.get("architectures")
-    named = ARCHITECTURE in architectures if architectures else model_type == MODEL_TYPE
+    listed = isinstance(architectures, (list, tuple)) and ARCHITECTURE in architectures
+    named = listed if architectures else model_type == MODEL_TYPE
     if not named or (model_type and model_type != MODEL_TYPE):
         raise _wrong(
             f"model_type is {model_type!r} and architectures {architectures!r}; "
@@ -179,7 +182,7 @@ def _size(config: Mapping[str, Any], key: str, default: int | None = None) -> in
 def _number(config: Mapping[str, Any], key: str, default: float) -> float:
     value = config.get(key)
     value = default if value is None else value
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < float("inf"):
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < 1e38:
         raise _wrong(f"{key} must be a number of at least 0, not {value!r}")
     return float(value)
 

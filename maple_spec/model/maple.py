@@ -23,9 +23,8 @@ class Maple(nn.Module):
         self.config = config
         self.model = MapleBody(config)
         self.lm_head = Projection(config.vocab_size, config.hidden_size)
-        if config.tie_word_embeddings:
-            self.lm_head.weight = self.model.word_embeddings.weight
         self._decode_step: DecodeStep | None = None
+        self.tie()
 
     def forward(self, token_ids: Tensor, cache: KVCache | None = None, *, last_only: bool = False) -> Tensor:
         """token_ids int64 [T] at the positions behind the cache's -> logits [T, vocab_size], or [1, vocab_size] with last_only.
@@ -35,6 +34,11 @@ class Maple(nn.Module):
         if self._decode_step is not None and cache is not None and token_ids.shape[0] == 1:
             return self._decode_step(int(token_ids), cache).unsqueeze(0)
         return self.lm_head(self.model(token_ids, cache, last_only=last_only))  # type: ignore[no-any-return]
+
+    def tie(self) -> None:
+        """Where the config ties them, make the head's matrix the embedding's; needed again after the embedding was replaced."""
+        if self.config.tie_word_embeddings:
+            self.lm_head.weight = self.model.word_embeddings.weight
 
     def new_cache(self) -> KVCache:
         """An empty cache in the dtype and on the device of the weights."""
