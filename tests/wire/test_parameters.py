@@ -53,8 +53,9 @@ def test_the_default_cap_is_held_to_the_limit_too() -> None:
     assert sampling_params({}, Settings(max_new_tokens=50, max_new_tokens_limit=10)).max_new_tokens == 10
 
 
-def test_an_integer_that_no_float_can_hold_is_no_crash() -> None:
-    assert sampling_params({"repetition_penalty": 10**400}, DEFAULTS).repetition_penalty > 1e300
+@pytest.mark.parametrize(("given", "taken"), [(10**400, 1e30), (5e-324, 1e-30), (1.2, 1.2)])
+def test_a_penalty_beyond_all_measure_is_held_to_what_logits_can_bear(given: float, taken: float) -> None:
+    assert sampling_params({"repetition_penalty": given}, DEFAULTS).repetition_penalty == taken
 
 
 @pytest.mark.parametrize(
