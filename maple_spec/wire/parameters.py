@@ -8,8 +8,8 @@ from typing import Any
 from maple_spec.settings import Settings
 from maple_spec.types import SamplingParams
 
-# A stronger repetition penalty chooses the same tokens, and would carry logits beyond what float32 holds.
-_STRONGEST = 1e30
+# Repetition penalties beyond these choose the same tokens, and would carry logits beyond what float32 holds.
+_LEAST_PENALTY, _MOST_PENALTY = 1e-30, 1e30
 
 
 def given(body: Mapping[str, Any], name: str, default: Any) -> Any:
@@ -28,7 +28,7 @@ def sampling_params(body: Mapping[str, Any], settings: Settings) -> SamplingPara
         temperature=float(given(body, "temperature", settings.temperature)),
         top_p=float(given(body, "top_p", settings.top_p)),
         top_k=max(given(body, "top_k", settings.top_k), 0),  # -1 is another word for "no limit"
-        repetition_penalty=float(min(max(given(body, "repetition_penalty", 1.0), 1 / _STRONGEST), _STRONGEST)),
+        repetition_penalty=float(min(max(given(body, "repetition_penalty", 1.0), _LEAST_PENALTY), _MOST_PENALTY)),
         seed=body.get("seed"),
         max_new_tokens=min(cap, settings.max_new_tokens_limit),
     )
