@@ -48,11 +48,13 @@ class ChatTemplate:
         """The prompt in segments, up to the assistant's turn; InvalidRequest where the template refuses the conversation."""
         messages = [self._message(message) for message in prompt.messages]
         variables = {**prompt.template_kwargs, "messages": messages, "tools": [*prompt.tools] or None}
-        mask = self._masks.choose(variables)
-        variables = self._masks.apply(variables, mask)
-        variables |= {"enable_thinking": prompt.enable_thinking, "add_generation_prompt": True}
         try:
+            mask = self._masks.choose(variables)
+            variables = self._masks.apply(variables, mask)
+            variables |= {"enable_thinking": prompt.enable_thinking, "add_generation_prompt": True}
             text = self._template.render(variables)
+        except RecursionError:
+            raise InvalidRequest("the messages or tools are nested too deeply", param="messages") from None
         except Exception as error:  # a template can fail in any way that Python can
             raise InvalidRequest(f"the model's chat template refuses the messages: {error}", param="messages") from error
         segments = self._masks.split(text, mask)

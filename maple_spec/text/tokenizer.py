@@ -34,10 +34,14 @@ class Tokenizer:
         self._split = re.compile("|".join(re.escape(text) for text in sorted(self._added, key=len, reverse=True)) or r"(?!)")
         if not _is_byte_level(description.get("decoder")):
             raise CheckpointError(f"{source}: decoder is not ByteLevel; only byte-level tokenizers are supported")
+        # Nor may a prompt be cut, padded or given tokens that its template does not have.
+        plain = dict.fromkeys(("truncation", "padding", "post_processor"))
         try:
-            self._base = tokenizers.Tokenizer.from_str(json.dumps({**description, "added_tokens": []}))
+            self._base = tokenizers.Tokenizer.from_str(json.dumps({**description, **plain, "added_tokens": []}))
         except Exception as error:  # the library raises bare Exception
             raise CheckpointError(f"{source}: the tokenizers library cannot read it: {error}") from error
+        # One more than the highest id that has a token.
+        self.vocab_size = 1 + max((*self._added_texts, self._base.get_vocab_size(with_added_tokens=False) - 1))
         self._bytes: dict[int, bytes] = {}
 
     @classmethod
@@ -56,18 +60,15 @@ class Tokenizer:
         """The texts of all added tokens."""
         return frozenset(self._added)
 
-    @property
-    def vocab_size(self) -> int:
-        """One more than the highest id that has a token."""
-        highest = max(self._added.values(), default=-1)
-        return max(self._base.get_vocab_size(with_added_tokens=False), highest + 1)
-
     def id_of(self, token: str) -> int | None:
         """The id of a token, control tokens first; None where there is no such token."""
         return self._added.get(token, self._base.token_to_id(token))
 
     def encode(self, text: str, *, control_tokens: bool) -> list[int]:
-        """Token ids of a text; control_tokens: whether text that spells a control token becomes one."""
+        """Token ids of a text; control_tokens: whether text that spells a control token becomes one.
+
+        UnicodeEncodeError where the text holds half a surrogate pair.
+        """
         if not control_tokens:
             return self._encode_plain(text)
         ids: list[int] = []
@@ -92,9 +93,12 @@ class Tokenizer:
     def _encode_plain(self, text: str) -> list[int]:
         if not text:
             return []
-        # The batch call is the one that runs without the interpreter's lock, so that a long prompt does not stop the event
-        # loop.
-        encoding: tokenizers.Encoding = self._base.encode_batch_fast([text], add_special_tokens=False)[0]
+        # The batch call is the one that runs without the interpreter's lock, so a long prompt does not stop the event loop.
+        try:
+            encoding: tokenizers.Encoding = self._base.encode_batch_fast([text], add_special_tokens=False)[0]
+        except TypeError:
+            text.encode()  # says that the text holds half a surrogate pair; the library only says that it is no text
+            raise
         ids: list[int] = encoding.ids
         return ids
 
@@ -109,7 +113,7 @@ class Tokenizer:
         added = self._added_texts.get(token_id)
         if added is not None:
             return added.encode()
-        token = self._base.id_to_token(token_id) if token_id >= 0 else None
+        token = self._base.id_to_token(token_id) if 0 <= token_id < self.vocab_size else None
         if token is None:
             return b""
         return bytes(_BYTE_OF_CHARACTER[character] for character in token)
