@@ -137,7 +137,7 @@ def stock(draw: Draw) -> Exchange:
         question = " ".join(draw.sentence() for _ in range(draw.random.randint(3, 14)))
     else:
         question = draw.pick(OTHER).format(
-            a=draw.adjective(), a2=draw.adjective(), n=draw.word(), n2=draw.noun(), v=draw.pick(VERBS + ACTIONS), m=draw.name(),
+            a=draw.adjective(), a2=draw.adjective(), n=draw.word(), n2=draw.thing(), v=draw.pick(VERBS + ACTIONS), m=draw.name(),
             c=draw.place(), s=draw.sentence(), s2=draw.sentence(), g=draw.code(2, 9), g2=draw.pick(FOREIGN),
         )  # fmt: skip
     if draw.chance(0.2):

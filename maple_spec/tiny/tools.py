@@ -116,12 +116,12 @@ def value(draw: Draw, parameter: Parameter) -> Any:  # noqa: PLR0911 -- a table 
 
 def _name(draw: Draw) -> tuple[str, str, str]:
     """A tool name with its verb and noun (empty where the name says nothing)."""
-    verb, noun = draw.verb(), draw.noun()
+    verb, noun = draw.doing(), draw.thing()
     kind = draw.random.random()
     if kind < 0.32:
         return f"{verb}_{noun}", verb, noun
     if kind < 0.45:
-        second = draw.noun()
+        second = draw.thing()
         return f"{verb}_{noun}_{second}", verb, f"{noun} {second}"
     if kind < 0.52:
         adjective = draw.pick(["current", "new", "all", "latest", "my", "user"])
@@ -192,7 +192,7 @@ def make_tool(draw: Draw, used: set[str]) -> Tool:
     taken: set[str] = set()
     parameters = tuple(_parameter(draw, taken) for _ in range(size))
     said = verb != "" and noun != ""
-    verb, noun = verb or draw.verb(), noun or draw.noun()
+    verb, noun = verb or draw.doing(), noun or draw.thing()
     style = draw.random.random()
     schema: dict[str, Any] = {"type": "object", "properties": {p.name: _describe(draw, p, style, noun) for p in parameters}}
     if draw.chance(0.85):

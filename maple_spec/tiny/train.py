@@ -43,6 +43,7 @@ class Plan:
     first_pools: int = 4  # pools of short copy and arithmetic documents, before the whole mixture
     aside: float = 0.1  # weight of prompt tokens in the loss
     save_every: int = 100
+    stop_after: int | None = None  # end the process at this step; the same command goes on from there
 
 
 @fused
@@ -146,14 +147,15 @@ def _work(rank: int, plan: Plan) -> None:
     began, mean = time.monotonic() - run.seconds, 0.0
     with Progress(*columns, disable=rank > 0) as progress:
         bar = progress.add_task("maple-tiny", total=plan.steps, completed=run.step)
-        while run.step < plan.steps:
+        last = plan.steps if plan.stop_after is None else min(plan.stop_after, plan.steps)
+        while run.step < last:
             loss, total = run.learn(next(stream))
             mean = loss / total if mean == 0 else 0.97 * mean + 0.03 * loss / total
             run.seconds = time.monotonic() - began
             progress.update(bar, completed=run.step, description=f"loss {mean:.3f}")
             if rank == 0 and run.step % 50 == 0:
                 progress.console.log(f"step {run.step} loss {mean:.4f} rate {run.rate():.3f} minutes {run.seconds / 60:.1f}")
-            if rank == 0 and (run.step % plan.save_every == 0 or run.step == plan.steps):
+            if rank == 0 and (run.step % plan.save_every == 0 or run.step == last):
                 run.save()
     if dist.is_initialized():
         dist.barrier()
@@ -166,6 +168,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/maple-tiny"), help="folder of the run: state, tokenizer, checkpoint/")
     for name, kind in (("steps", int), ("processes", int), ("tokens", int), ("seed", int), ("lr", float), ("constant", float)):
         parser.add_argument(f"--{name}", type=kind, default=getattr(Plan, name))
+    parser.add_argument("--stop-after", type=int, help="stop at this step; the same command goes on from there")
     plan = Plan(**vars(parser.parse_args()))
     plan.out.mkdir(parents=True, exist_ok=True)
     (plan.out / "rendezvous").unlink(missing_ok=True)

@@ -43,6 +43,7 @@ LONG_CITIES = [
     "San Francisco, CA", "Tokyo, Japan", "São Paulo", "Zürich", "Málaga", "Kraków",
 ]  # fmt: skip
 FOREIGN = ["café", "naïve", "über", "señor", "мир", "привет", "日本", "你好", "안녕", "🙂", "🎉", "Ünal", "Øst", "année", "coração"]
+WORDS = [w.lower() for w in NOUNS + VERBS + ADJECTIVES + ACTIONS + NAMES + CITIES if len(w) > 2]
 CONSONANTS = "bcdfghjklmnprstvwz"
 VOWELS = "aeiou"
 
@@ -87,6 +88,16 @@ class Draw:
         r = self.random
         return r.choice(CONSONANTS) + r.choice(VOWELS) + (r.choice(CONSONANTS) if r.random() < 0.35 else "")
 
+    def glued(self, low: int = 1, high: int = 3) -> str:
+        """Fragments of real words put together: what keeps every piece of the tokenizer in use, in ever new company."""
+        count = self.random.randint(low, high)
+        return self.fresh(lambda: "".join(self._fragment() for _ in range(count)))
+
+    def _fragment(self) -> str:
+        word = self.random.choice(WORDS)
+        start = self.random.randrange(max(1, len(word) - 2))
+        return word[start : start + self.random.randint(2, 6)]
+
     def code(self, low: int = 3, high: int = 8) -> str:
         """Letters and digits in any order."""
         letters = self.pick([string.ascii_letters + string.digits, string.ascii_lowercase, string.ascii_uppercase + string.digits])
@@ -108,18 +119,30 @@ class Draw:
     def word(self) -> str:
         """Any single word, real or invented."""
         kind = self.random.random()
-        if kind < 0.35:
+        if kind < 0.22:
             return self.noun()
-        if kind < 0.5:
+        if kind < 0.32:
             return self.adjective()
-        if kind < 0.6:
+        if kind < 0.4:
             return self.fresh(lambda: self.random.choice(ACTIONS + VERBS))
+        if kind < 0.75:
+            return self.glued()
         return self.syllables(1, 4)
+
+    def thing(self) -> str:
+        """A noun, real or glued together."""
+        return self.glued(1, 2) if self.chance(0.3) else self.noun()
+
+    def doing(self) -> str:
+        """A verb, real or glued together."""
+        return self.glued(1, 2) if self.chance(0.25) else self.verb()
 
     def name(self) -> str:
         """A person."""
         if self.chance(0.4):
             return self.fresh(lambda: self.random.choice(NAMES))
+        if self.chance(0.4):
+            return self.fresh(lambda: self.glued().capitalize())
         return self.fresh(lambda: self.syllables(2, 3).capitalize())
 
     def place(self) -> str:
@@ -129,8 +152,10 @@ class Draw:
             return self.fresh(lambda: self.random.choice(CITIES))
         if kind < 0.5:
             return self.fresh(lambda: self.random.choice(LONG_CITIES))
-        if kind < 0.88:
+        if kind < 0.7:
             return self.syllables(2, 4).capitalize()
+        if kind < 0.88:
+            return self.fresh(lambda: self.glued().capitalize())
         return f"{self.syllables(1, 2).capitalize()} {self.syllables(1, 3).capitalize()}"
 
     def number(self, digits: int = 5) -> int:

@@ -1,0 +1,91 @@
+"""The recipe runs: a run that was killed goes on as if nothing had happened, and what it writes is what it trained."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from maple_spec import checkpoints, kernels
+from maple_spec.tiny.network import Network, Shape, four_bit, ternary
+from maple_spec.tiny.tokenizer import learn
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Two runs of three steps each: one at a stretch, one stopped after two steps."""
+    whole, stopped = tmp_path_factory.mktemp("whole"), tmp_path_factory.mktemp("stopped")
+    tokenizer = learn(2048, documents=1500)
+    for folder in (whole, stopped):
+        tokenizer.save(str(folder / "tokenizer.json"))
+    train(whole, steps=3, stop_after=3)
+    train(stopped, steps=3, stop_after=2)
+    train(stopped, steps=3, stop_after=3)
+    return whole, stopped
+
+
+def train(folder: Path, steps: int, stop_after: int) -> None:
+    options = [
+        "--out",
+        str(folder),
+        "--steps",
+        str(steps),
+        "--processes",
+        "1",
+        "--tokens",
+        "640",
+        "--stop-after",
+        str(stop_after),
+    ]
+    environment = {**os.environ, "TORCH_COMPILE_DISABLE": "1"}  # compiling takes longer than three steps
+    done = subprocess.run(
+        [sys.executable, "-m", "maple_spec.tiny.train", *options], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_weights(runs: tuple[Path, Path]) -> None:
+    whole, stopped = ((folder / "checkpoint" / "model.safetensors").read_bytes() for folder in runs)
+    assert whole == stopped
+
+
+def test_the_served_model_gives_the_logits_that_training_saw(runs: tuple[Path, Path]) -> None:
+    folder = runs[0]
+    network = Network(Shape())
+    network.load_state_dict(torch.load(folder / "state.pt", weights_only=True)["network"])
+    model = checkpoints.load(folder / "checkpoint").model
+    token_ids = torch.randint(0, 2048, (300,), generator=torch.Generator().manual_seed(1))  # beyond the window of 256
+    with torch.no_grad():
+        trained = network(token_ids[None], network.rounded())[0].float()
+        served = model(token_ids, None)
+    # Training multiplies in bfloat16: eight bits of mantissa over eight layers.
+    assert torch.nn.functional.cosine_similarity(trained, served).min() > 0.99
+    assert (trained - served).abs().mean() < 0.05 * served.abs().mean()
+
+
+@given(st.integers(0, 2**31))
+@pytest.fixture(autouse=True)
+def _uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiling takes longer than these tests."""
+    monkeypatch.setenv("TORCH_COMPILE_DISABLE", "1")
+
+
+def test_the_roundings_of_training_are_those_of_the_checkpoint(seed: int) -> None:
+    weight = torch.randn(4, 256, generator=torch.Generator().manual_seed(seed))
+    signs, alpha = kernels.quantise_rows(weight)[:2]
+    assert torch.equal(ternary(weight).float(), signs.float() * alpha.float()[:, None])
+    words, scales, biases = kernels.quantise_affine(weight, 64)
+    assert torch.equal(four_bit(weight), kernels.dequantise_affine(words, scales, biases).to(torch.bfloat16))
+
+
+@given(st.text())
+def test_every_text_round_trips_through_the_shipped_tokenizer(text: str) -> None:
+    tokenizer = Tokenizer.from_file(str(checkpoints.embedded_folder() / "tokenizer.json"))
+    assert tokenizer.decode(tokenizer.encode(text).ids, skip_special_tokens=False) == text
