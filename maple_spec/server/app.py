@@ -29,7 +29,7 @@ def create_app(settings: Settings | None = None, *, load: Callable[[], LoadedMod
     """
     service = assemble(settings, load=load)
     spec = spec_path()
-    if str(spec.parent) not in sys.path:
+    if sys.path[0] != str(spec.parent):
         # First, because the folder that the server was started in may hold a module called handlers too.
         sys.path.insert(0, str(spec.parent))
 
@@ -46,4 +46,8 @@ def create_app(settings: Settings | None = None, *, load: Callable[[], LoadedMod
     return app
 
 
-app = create_app()
+def __getattr__(name: str) -> Any:
+    """`app`, made of the environment when it is first asked for: who calls create_app pays for no second application."""
+    if name == "app":
+        return globals().setdefault("app", create_app())
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
