@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 from maple_spec.engine import Engine, LoadedModel
@@ -30,8 +30,7 @@ from maple_spec.types import (
     Usage,
 )
 
-# Prompts up to this many characters are tokenised on the event loop: it takes less than a millisecond, a thread's hand-over
-# included.
+# Prompts up to about this many characters are tokenised on the event loop, in about the time that a thread's hand-over takes.
 _SHORT_PROMPT = 2000
 
 
@@ -48,7 +47,7 @@ class Generator:
         """The engine that generates."""
         return self._engine
 
-    async def generate(self, request: GenerationRequest) -> AsyncIterator[TextEvent]:
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[TextEvent, None]:
         """Yield Started, then deltas, then one Finished; closing the iterator frees the request's place at once.
 
         Raised before Started: ModelLoading, ModelLoadFailed, ShuttingDown, EngineOverloaded, InvalidRequest,
@@ -108,11 +107,18 @@ def _encode(prompt: Prompt, loaded: LoadedModel) -> _EncodedPrompt:
             if not 0 <= token_id < vocab_size:
                 raise InvalidRequest(f"token id {token_id} is outside the vocabulary of {vocab_size}", param="prompt")
         return _EncodedPrompt(prompt.token_ids, "prompt", None)
-    if isinstance(prompt, RawPrompt):
-        return _EncodedPrompt(tuple(loaded.tokenizer.encode(prompt.text, control_tokens=True)), "prompt", None)
-    rendered = loaded.chat_template.render(prompt)
-    parser = OutputParser(rendered.thinking, prompt.parse_tool_calls)
-    return _EncodedPrompt(tuple(loaded.tokenizer.encode_segments(rendered.segments)), "messages", parser)
+    parser, param = None, "prompt"
+    try:
+        if isinstance(prompt, RawPrompt):
+            token_ids = loaded.tokenizer.encode(prompt.text, control_tokens=True)
+        else:
+            param = "messages"
+            rendered = loaded.chat_template.render(prompt)
+            token_ids = loaded.tokenizer.encode_segments(rendered.segments)
+            parser = OutputParser(rendered.thinking, prompt.parse_tool_calls)
+    except UnicodeEncodeError as error:
+        raise InvalidRequest("the text holds half a surrogate pair, which is no character", param=param) from error
+    return _EncodedPrompt(tuple(token_ids), param, parser)
 
 
 class _Output:
