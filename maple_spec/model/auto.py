@@ -157,13 +157,13 @@ class MapleForCausalLM(PreTrainedModel, GenerationMixin):
         attention_mask: [B, columns so far], 1 for a token and 0 for padding on either side; logits of padding mean nothing.
         A cache keeps no gradients: by default one is made only where none are recorded.
         """
-        training = torch.is_grad_enabled()
-        if training and (cache is not None or use_cache):
-            raise ValueError("a cache keeps no gradients: call under torch.no_grad() or without cache and use_cache")
         if cache is not None and not isinstance(cache, MapleCache):
             raise TypeError(
                 f"cache must be a MapleCache, as a forward pass of this model returns it, not {type(cache).__name__}"
             )
+        training = torch.is_grad_enabled()
+        if training and (cache is not None or use_cache):
+            raise ValueError("a cache keeps no gradients: call under torch.no_grad() or without cache and use_cache")
         batch, count = input_ids.shape
         kept = _kept_tokens(attention_mask, cache.columns if cache is not None else 0, input_ids)
         if cache is None and not training and (self.config.use_cache if use_cache is None else use_cache):
