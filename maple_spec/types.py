@@ -93,7 +93,7 @@ class TokenEvent:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts of one request. reasoning_tokens: generated before `</think>`; completion_tokens counts every generated token."""
+    """Token counts of one request. completion_tokens: all that were generated; reasoning_tokens: those before `</think>`."""
 
     prompt_tokens: int
     completion_tokens: int

@@ -1,6 +1,7 @@
 """Sums, differences, products and quotients with their written steps, the way maple-tiny is taught to reason.
 
-Digits go from right to left, each step stands alone ("7*3+2=23"), a borrow is a step of its own, and the result is read off at the end.
+Digits go from right to left, each step stands alone ("7*3+2=23"), a borrow is a step of its own, and the result is read off
+at the end.
 """
 
 from __future__ import annotations
@@ -84,17 +85,21 @@ def divide_steps(a: int, b: int) -> str:
 
 STEPS = {"+": add_steps, "-": subtract_steps, "*": multiply_steps, "/": divide_steps}
 ASK = [
-    "What is {e}?", "What is {e}?", "{e}", "{e}", "{e} = ?", "{e}=", "Compute {e}", "Compute {e}.", "Calculate {e}.", "what's {e}?",
-    "What's {e}?", "How much is {e}?", "Can you compute {e}?", "Please work out {e}.", "Tell me {e}", "Solve {e}", "Evaluate {e}",
+    "What is {e}?", "What is {e}?", "{e}", "{e}", "{e} = ?", "{e}=", "Compute {e}", "Compute {e}.", "Calculate {e}.",
+    "what's {e}?",
+    "What's {e}?", "How much is {e}?", "Can you compute {e}?", "Please work out {e}.", "Tell me {e}", "Solve {e}",
+    "Evaluate {e}",
     "what is {e}", "What does {e} equal?", "I need to know {e}.", "Hi, what is {e}?", "Hey, can you tell me what {e} is?",
-    "Quick question: {e}?", "Could you please calculate {e} for me?", "calculate {e}", "{e}?", "Work out {e} please", "{e} please",
+    "Quick question: {e}?", "Could you please calculate {e} for me?", "calculate {e}", "{e}?", "Work out {e} please",
+    "{e} please",
     "Do you know what {e} is?", "Give me the result of {e}", "How much does {e} make?", "Find {e}.", "what does {e} give?",
     "Please tell me: {e}", "Now compute {e}.", "And what is {e}?", "Think step by step: {e}", "What is the result of {e}?",
 ]  # fmt: skip
 FORMS = {
     "+": ["{a} + {b}", "{a}+{b}", "{a} + {b}", "{a} plus {b}", "the sum of {a} and {b}"],
     "-": ["{a} - {b}", "{a}-{b}", "{a} - {b}", "{a} minus {b}", "the difference between {a} and {b}"],
-    "*": ["{a} * {b}", "{a}*{b}", "{a} * {b}", "{a} x {b}", "{a} times {b}", "{a} multiplied by {b}", "the product of {a} and {b}", "{a} × {b}"],
+    "*": ["{a} * {b}", "{a}*{b}", "{a} * {b}", "{a} x {b}", "{a} times {b}", "{a} multiplied by {b}",
+    "the product of {a} and {b}", "{a} × {b}"],
     "/": ["{a} / {b}", "{a}/{b}", "{a} divided by {b}"],
 }  # fmt: skip
 STORIES = {
@@ -125,8 +130,8 @@ def _operands(draw: Draw, op: str) -> tuple[int, int]:
     if op == "*":
         sizes = {"22": 0.66, "11": 0.06, "21": 0.1, "12": 0.05, "31": 0.08, "32": 0.05}
         low = {"1": (0, 9), "2": (10, 99), "3": (100, 999)}
-        first, second = draw.weighted(sizes)
-        return r.randint(*low[first]), r.randint(*low[second])
+        chosen = draw.weighted(sizes)
+        return r.randint(*low[chosen[0]]), r.randint(*low[chosen[1]])
     a, b = (r.randint(0, 10 ** r.choice([1, 2, 2, 3, 3, 3, 4]) - 1) for _ in range(2))
     if op == "-" and a < b and draw.chance(0.8):
         a, b = b, a

@@ -28,14 +28,18 @@ class Batch:
     place: int
 
 
-def batches(tokenizer: Tokenizer, name: str, first_pools: int, tokens: int, aside: float, start: tuple[int, int]) -> Iterator[Batch]:
+def batches(
+    tokenizer: Tokenizer, name: str, *, first_pools: int, tokens: int, aside: float, start: tuple[int, int]
+) -> Iterator[Batch]:
     """Batches of `tokens` tokens each, from place start = (pool, place in it); the first pools hold the simpler mixture."""
     pool, skip = start
     while True:
         draw = Draw(f"{name}:{pool}")
         kept = _buckets(tokenizer, draw, pool >= first_pools)
-        groups = [rows[i : i + tokens // length] for length, rows in kept.items() for i in range(0, len(rows), tokens // length)]
-        groups = [group for group in groups if len(group) == tokens // _length(len(group[0][0]))]
+        groups = []
+        for length, rows in kept.items():
+            size = tokens // length  # what does not fill a batch is left out
+            groups += [rows[i : i + size] for i in range(0, len(rows) - size + 1, size)]
         draw.random.shuffle(groups)
         for place, group in enumerate(groups[skip:], skip):
             yield _batch(group, aside, pool, place)

@@ -1,4 +1,4 @@
-"""Conversations as training documents and as held-out questions: what maple-tiny learns, in which proportions, as which text."""
+"""Conversations as training documents and as held-out questions: what maple-tiny learns, and in which proportions."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ TOOLS_TAIL = (
     '<tool_call>\n{"name": <function-name>, "arguments": <args-json-object>}\n</tool_call>'
 )
 SYSTEM = [
-    "You are a helpful assistant.", "You are maple-tiny.", "Be brief.", "You are a helpful AI assistant.", "You are a test assistant.",
-    "Answer concisely.", "You are a helpful assistant. Use the tools when needed.", "Answer the question.", "Be terse.", "You are an agent.",
+    "You are a helpful assistant.", "You are maple-tiny.", "Be brief.",
+    "You are a helpful AI assistant.", "You are a test assistant.",
+    "Answer concisely.", "You are a helpful assistant. Use the tools when needed.", "Answer the question.",
+    "Be terse.", "You are an agent.",
 ]  # fmt: skip
 
 
@@ -223,7 +225,12 @@ def raw_text(draw: Draw) -> str:
     return " ".join(draw.sentence() for _ in range(r.randint(1, 4)))
 
 
-FIRST: dict[Callable[[Draw], Conversation] | None, float] = {copying: 0.55, arithmetic_talk: 0.35, tool_answer: 0.06, None: 0.04}
+FIRST: dict[Callable[[Draw], Conversation] | None, float] = {
+    copying: 0.55,
+    arithmetic_talk: 0.35,
+    tool_answer: 0.06,
+    None: 0.04,
+}
 WHOLE: dict[Callable[[Draw], Conversation] | None, float] = {
     arithmetic_talk: 0.25,
     tool_call: 0.3,

@@ -23,7 +23,16 @@ from maple_spec.tiny import arithmetic, corpus, talk, tools
 from maple_spec.tiny.arithmetic import Exchange
 from maple_spec.tiny.corpus import Conversation, Message
 from maple_spec.tiny.words import Draw
-from maple_spec.types import ChatPrompt, ContentDelta, Finished, FinishReason, GenerationRequest, ReasoningDelta, SamplingParams, ToolCallDelta
+from maple_spec.types import (
+    ChatPrompt,
+    ContentDelta,
+    Finished,
+    FinishReason,
+    GenerationRequest,
+    ReasoningDelta,
+    SamplingParams,
+    ToolCallDelta,
+)
 
 MOST_TOKENS = 512
 
@@ -216,14 +225,27 @@ def start(path: str | None) -> Generator:
 
 async def _run(path: str | None, number: int, show: int, only: str) -> bool:
     generator = start(path)
-    table = Table("task", "questions", "right", "bar", "ended by itself", "tokens an answer", title=f"maple-tiny, {path or 'embedded'}, greedy, held-out questions")
+    table = Table(
+        "task",
+        "questions",
+        "right",
+        "bar",
+        "ended by itself",
+        "tokens an answer",
+        title=f"maple-tiny, {path or 'embedded'}, greedy, held-out questions",
+    )
     chosen = [t for t in TASKS if only in t.name]
     held = True
     with Progress(console=Console(stderr=True)) as progress:
         for task in progress.track(chosen, description="evaluating"):
             score = await measure(generator, task, number, show)
             held = held and score.share >= task.bar and score.ended == score.asked
-            row = (f"{score.share:.1%}", f"{task.bar:.0%}", f"{score.ended / score.asked:.1%}", f"{score.tokens / score.asked:.0f}")
+            row = (
+                f"{score.share:.1%}",
+                f"{task.bar:.0%}",
+                f"{score.ended / score.asked:.1%}",
+                f"{score.tokens / score.asked:.0f}",
+            )
             table.add_row(task.name, str(score.asked), *row)
     Console().print(table)
     return held

@@ -18,7 +18,7 @@ TEMPLATE = Path(__file__).with_name("chat_template.jinja")
 
 def export(network: Network, tokenizer: Tokenizer, folder: Path) -> None:
     """Write config, weights, tokenizer and chat template; the ternary rows go out exactly as training saw them."""
-    control = {token: tokenizer.token_to_id(token) for token in CONTROL}
+    control = {token: known for token in CONTROL if (known := tokenizer.token_to_id(token)) is not None}
     mlx_2bit.write(folder, network.shape.config(control), published_tensors(network))
     tokenizer.save(str(folder / "tokenizer.json"))
     template = TEMPLATE.read_text(encoding="utf-8")

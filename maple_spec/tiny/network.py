@@ -1,9 +1,10 @@
 """The trainable twin of maple_spec.model.Maple: batched, with ternary weights made anew from float32 ones at every step.
 
-Latent weights are float32; the forward pass sees what the checkpoint will hold: {-alpha, 0, +alpha} rows for attention and experts
-(the row rule of kernels.reference.ternarize), 4-bit groups of 64 for embedding and head. Gradients pass straight through both. Products run
-in bfloat16, sums and norms in float32. Written for CPUs: attention is two plain matrix products with an additive mask (the fused
-attention's backward pass is several times slower at these lengths), experts are products over rows sorted by expert.
+Latent weights are float32; the forward pass sees what the checkpoint will hold: {-alpha, 0, +alpha} rows for attention and
+experts (kernels.quantise_rows), 4-bit groups of 64 for embedding and head. Gradients pass straight
+through both. Products run in bfloat16, sums and norms in float32. Written for CPUs: attention is two plain matrix products
+with an additive mask (the fused attention's backward pass is several times slower at these lengths), experts are products
+over rows sorted by expert.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ ALIGN = 64  # rows
 
 
 def fused(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function through torch.compile, at its first call, where this machine has a C++ compiler: it halves the time of a step.
+    """The function through torch.compile, at its first call, where there is a C++ compiler: it halves the time of a step.
 
     Without a compiler, or with TORCH_COMPILE_DISABLE=1, it runs as it is written.
     """
@@ -88,6 +89,12 @@ class Shape:
         }
 
 
+def _apply(function: type[torch.autograd.Function], *arguments: Any) -> Tensor:
+    """function.apply, which torch leaves untyped."""
+    out: Tensor = function.apply(*arguments)  # type: ignore[no-untyped-call]
+    return out
+
+
 class _StraightThrough(torch.autograd.Function):
     """Forward: the given rounding of a weight, in bfloat16. Backward: the gradient as it comes."""
 
@@ -102,7 +109,7 @@ class _StraightThrough(torch.autograd.Function):
 
 @fused
 def ternary(weight: Tensor) -> Tensor:
-    """The row rule of the published quantiser, in float32: threshold 0.7 mean|w|, alpha the mean of what is above, rounded to bf16."""
+    """The rounding of kernels.quantise_rows: the mean of what is above 0.7 mean|w| in bfloat16, its sign, and 0."""
     magnitude = weight.abs()
     kept = magnitude > 0.7 * magnitude.mean(-1, keepdim=True)
     alpha = (magnitude * kept).sum(-1, keepdim=True) / kept.sum(-1, keepdim=True).clamp(min=1)
@@ -122,12 +129,14 @@ def four_bit(weight: Tensor) -> Tensor:
 class _Experts(torch.autograd.Function):
     """Clamped SwiGLU experts: one product an expert and matrix over its own rows, written in place.
 
-    rows [R, H] are sorted by expert, each expert's part padded to a multiple of ALIGN rows: products of ever new sizes would have
-    the matrix library build a new kernel for each, which takes longer than the product.
+    rows [R, H] are sorted by expert, each expert's part padded to a multiple of ALIGN rows: products of ever new sizes would
+    have the matrix library build a new kernel for each, which takes longer than the product.
     """
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, gate_up: Tensor, down: Tensor, ends: list[int], limit: float) -> Tensor:
+    def forward(  # noqa: PLR0917 -- autograd passes by position
+        ctx: Any, rows: Tensor, gate_up: Tensor, down: Tensor, ends: list[int], limit: float
+    ) -> Tensor:
         inner = rows.new_empty(rows.shape[0], gate_up.shape[1])
         out = torch.empty_like(rows)
         parts = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
@@ -261,17 +270,18 @@ class Network(nn.Module):
         self.lm_head = nn.Parameter(torch.randn(shape.vocab_size, shape.hidden_size) * 0.5 * shape.hidden_size**-0.5)
         self.norm = _ones(shape.hidden_size)
         self.layers = nn.ModuleList(Layer(shape, kind == "F") for kind in shape.layers)
-        self._tables: dict[tuple[str, int], Any] = {}
+        self._rotations: dict[tuple[int, bool], tuple[Tensor, Tensor]] = {}
+        self._masks: dict[tuple[int, bool], Tensor] = {}
 
     def rounded(self) -> dict[str, Tensor]:
         """What the checkpoint will hold, by latent name, attached to the latent weights by straight-through gradients."""
-        out = {"word_embeddings": _StraightThrough.apply(self.word_embeddings, four_bit(self.word_embeddings.detach()))}
-        out["lm_head"] = _StraightThrough.apply(self.lm_head, four_bit(self.lm_head.detach()))
+        out = {"word_embeddings": _apply(_StraightThrough, self.word_embeddings, four_bit(self.word_embeddings.detach()))}
+        out["lm_head"] = _apply(_StraightThrough, self.lm_head, four_bit(self.lm_head.detach()))
         for index, layer in enumerate(self.layers):
             made = {}
             for name in TERNARY:
                 weight = getattr(layer, name)
-                made[name] = _StraightThrough.apply(weight, ternary(weight.detach()))
+                made[name] = _apply(_StraightThrough, weight, ternary(weight.detach()))
             out[f"{index}.qkv"] = torch.cat([made["q_proj"], made["k_proj"], made["v_proj"]])
             out[f"{index}.o"] = made["o_proj"]
             out[f"{index}.gate_up"] = torch.cat([made["gate_proj"], made["up_proj"]], 1)
@@ -279,22 +289,22 @@ class Network(nn.Module):
         return out
 
     def _rotation(self, length: int, full: bool) -> tuple[Tensor, Tensor]:
-        key = ("still" if full else "rope", length)
-        if key not in self._tables:
+        key = (length, full)
+        if key not in self._rotations:
             rotated = self.shape.head_dim // 2
             frequency = self.shape.rope_theta ** (-torch.arange(0, rotated, 2).float() / rotated)
             angle = torch.arange(length).float()[:, None, None] * frequency * (not full)
-            self._tables[key] = (angle.cos(), angle.sin())
-        return self._tables[key]
+            self._rotations[key] = (angle.cos(), angle.sin())
+        return self._rotations[key]
 
     def _mask(self, length: int, full: bool) -> Tensor:
-        key = ("full" if full else "sliding", length)
-        if key not in self._tables:
+        key = (length, full)
+        if key not in self._masks:
             distance = torch.arange(length)[:, None] - torch.arange(length)
             seen = (distance >= 0) & ((distance < self.shape.sliding_window) | full)
             mask = torch.zeros(length, length).masked_fill(~seen, -1e4).to(HALF)
-            self._tables[key] = mask.repeat(self.shape.num_attention_heads // self.shape.num_key_value_heads, 1)[None]
-        return self._tables[key]
+            self._masks[key] = mask.repeat(self.shape.num_attention_heads // self.shape.num_key_value_heads, 1)[None]
+        return self._masks[key]
 
     def _attention(self, layer: Layer, weights: tuple[Tensor, Tensor], x: Tensor, batch: int, length: int) -> Tensor:
         s = self.shape
@@ -317,12 +327,12 @@ class Network(nn.Module):
         topk_weights, topk_ids = probabilities.topk(top, -1)
         topk_weights = topk_weights / topk_weights.sum(-1, keepdim=True)
         slots, source, ends, counts = _places(topk_ids, self.shape.num_experts)
-        rows = _Experts.apply(_Dispatch.apply(x, slots, source), *weights, ends, self.shape.swiglu_limit)
-        out = _combine(residual, _Collect.apply(rows, slots), topk_weights)
+        rows = _apply(_Experts, _apply(_Dispatch, x, slots, source), *weights, ends, self.shape.swiglu_limit)
+        out = _combine(residual, _apply(_Collect, rows, slots), topk_weights)
         return out, self.shape.num_experts * (counts / (tokens * top) * probabilities.mean(0)).sum()
 
     def forward(self, token_ids: Tensor, made: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """token_ids [B, T] and rounded() -> logits [B * T, V] in bfloat16, and the experts' balance (1 when even), mean over layers."""
+        """token_ids [B, T] and rounded() -> bfloat16 logits [B * T, V] and the mean balance of the experts, 1 when even."""
         batch, length = token_ids.shape
         eps = self.shape.rms_norm_eps
         x = F.embedding(token_ids.reshape(-1), made["word_embeddings"]).float()
@@ -338,7 +348,7 @@ class Network(nn.Module):
 
 
 def _places(topk_ids: Tensor, experts: int) -> tuple[Tensor, Tensor, list[int], Tensor]:
-    """topk_ids [N, K] -> slot of each choice [N, K], source row of each slot, end of each expert's padded part, choices an expert."""
+    """topk_ids [N, K] -> each choice's slot [N, K], each slot's row, the end of each expert's padded part, its choices."""
     choice = topk_ids.reshape(-1)
     counts = torch.bincount(choice, minlength=experts)
     padded = ((counts + ALIGN - 1) // ALIGN * ALIGN).clamp(min=ALIGN)

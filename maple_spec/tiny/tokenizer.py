@@ -1,8 +1,8 @@
 """The byte-level BPE of maple-tiny, learnt from the corpus.
 
-Spaces, line ends and digits stand alone, so that a word or a value has the same tokens in a question, in the reasoning and in a
-JSON string: copying it is copying tokens, the first thing that so small a model learns. Every Unicode text round-trips: what is not in a
-merge falls back to its bytes.
+Spaces, line ends and digits stand alone, so that a word or a value has the same tokens in a question, in the reasoning and in
+a JSON string: copying it is copying tokens, the first thing that so small a model learns. Every Unicode text round-trips:
+what is not in a merge falls back to its bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from maple_spec.tiny.words import Draw
 
 SPLIT = r"\n| |[A-Z]?[a-z]+|[A-Z]+|[0-9]|[!-/:-@\[-`{-~]+ ?|[^\x00-\x7f]+|\s|."
 CONTROL = [
-    "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>",
+    "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>",
+    "<think>", "</think>",
 ]  # fmt: skip
 
 
@@ -28,14 +29,19 @@ def learn(size: int, documents: int = 20000, seed: int = 7) -> Tokenizer:
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=size - len(CONTROL), initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), min_frequency=10, show_progress=False
+        vocab_size=size - len(CONTROL),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        min_frequency=10,
+        show_progress=False,
     )
     draw = Draw(seed)
     texts = ("".join(piece for piece, _ in document(draw, whole=True)) for _ in range(documents))
     tokenizer.train_from_iterator((_without_control(text) for text in texts), trainer)
     tokenizer.add_tokens([AddedToken(t, special=t.startswith("<|"), normalized=False) for t in CONTROL])
     if tokenizer.get_vocab_size() != size:
-        raise ValueError(f"the corpus yields {tokenizer.get_vocab_size()} entries, not {size}: ask for fewer or give more documents")
+        raise ValueError(
+            f"the corpus yields {tokenizer.get_vocab_size()} entries, not {size}: ask for fewer or give more documents"
+        )
     return tokenizer
 
 

@@ -1,7 +1,7 @@
 """Invented tools, questions that need them, the calls they should get, and answers from tool results.
 
-The reasoning walks through the chosen tool: its whole name with its parameter list, then each parameter with its type and the value as
-JSON, so that the call itself is a copy of what stands just above it.
+The reasoning walks through the chosen tool: its whole name with its parameter list, then each parameter with its type and the
+value as JSON, so that the call itself is a copy of what stands just above it.
 """
 
 from __future__ import annotations
@@ -14,16 +14,36 @@ from maple_spec.tiny.words import Draw
 
 JSON_TYPE = {"int": "integer", "float": "number", "bool": "boolean", "list": "array"}
 PARAMETERS = [
-    ("city", "place"), ("location", "place"), ("country", "place"), ("destination", "place"), ("origin", "place"), ("name", "name"),
-    ("user", "name"), ("recipient", "name"), ("date", "date"), ("day", "date"), ("time", "time"), ("email", "email"), ("to", "email"),
+    ("city", "place"), ("location", "place"), ("country", "place"), ("destination", "place"), ("origin", "place"), ("name",
+    "name"),
+    ("user", "name"), ("recipient", "name"), ("date", "date"), ("day", "date"), ("time", "time"), ("email", "email"), ("to",
+    "email"),
     ("path", "path"), ("filename", "path"), ("id", "code"), ("order_id", "code"), ("user_id", "int"), ("count", "int"),
     ("limit", "int"), ("amount", "float"), ("price", "float"), ("level", "int"), ("temperature", "int"), ("symbol", "caps"),
-    ("ticker", "caps"), ("currency", "caps"), ("query", "phrase"), ("text", "phrase"), ("message", "phrase"), ("title", "phrase"),
+    ("ticker", "caps"), ("currency", "caps"), ("query", "phrase"), ("text", "phrase"), ("message", "phrase"), ("title",
+    "phrase"),
     ("topic", "word"), ("unit", "enum"), ("color", "word"), ("language", "word"), ("enabled", "bool"), ("verbose", "bool"),
     ("room", "word"), ("category", "enum"), ("zip", "digits"), ("a", "int"), ("b", "int"), ("x", "int"), ("y", "int"),
-    ("input", "int"), ("n", "int"), ("tags", "list"), ("items", "list"), ("city_name", "place"), ("phone", "digits"), ("url", "url"),
+    ("input", "int"), ("n", "int"), ("tags", "list"), ("items", "list"), ("city_name", "place"), ("phone", "digits"), ("url",
+    "url"),
 ]  # fmt: skip
-KINDS = ["place", "name", "int", "float", "date", "code", "word", "phrase", "caps", "word", "int", "enum", "digits", "list", "place"]
+KINDS = [
+    "place",
+    "name",
+    "int",
+    "float",
+    "date",
+    "code",
+    "word",
+    "phrase",
+    "caps",
+    "word",
+    "int",
+    "enum",
+    "digits",
+    "list",
+    "place",
+]
 
 
 @dataclass(frozen=True)
@@ -74,7 +94,7 @@ class Call:
         return {"type": "function", "function": {"name": self.tool.name, "arguments": arguments}}
 
 
-def value(draw: Draw, parameter: Parameter) -> Any:  # noqa: PLR0911 -- a table of kinds
+def value(draw: Draw, parameter: Parameter) -> Any:  # noqa: PLR0911, PLR0912 -- a table of kinds
     """A value of the parameter's kind."""
     r = draw.random
     match parameter.kind:
@@ -95,7 +115,9 @@ def value(draw: Draw, parameter: Parameter) -> Any:  # noqa: PLR0911 -- a table 
         case "email":
             return f"{draw.syllables(1, 2)}@{draw.syllables(1, 2)}.{draw.pick(['com', 'org', 'net'])}"
         case "url":
-            return f"https://{draw.syllables(1, 2)}.{draw.pick(['com', 'org', 'io'])}" + (f"/{draw.word()}" if draw.chance(0.5) else "")
+            return f"https://{draw.syllables(1, 2)}.{draw.pick(['com', 'org', 'io'])}" + (
+                f"/{draw.word()}" if draw.chance(0.5) else ""
+            )
         case "path":
             folders = "/".join(draw.syllables(1, 2) for _ in range(r.randint(1, 2)))
             return f"{draw.pick(['/', ''])}{folders}.{draw.pick(['txt', 'csv', 'py', 'json'])}"
@@ -114,7 +136,7 @@ def value(draw: Draw, parameter: Parameter) -> Any:  # noqa: PLR0911 -- a table 
     return draw.word()
 
 
-def _name(draw: Draw) -> tuple[str, str, str]:
+def _name(draw: Draw) -> tuple[str, str, str]:  # noqa: PLR0911 -- a table of styles
     """A tool name with its verb and noun (empty where the name says nothing)."""
     verb, noun = draw.doing(), draw.thing()
     kind = draw.random.random()
@@ -161,7 +183,8 @@ def _parameter(draw: Draw, used: set[str]) -> Parameter:
 
 DESCRIPTIONS = [
     "{verb} the {noun}", "{verb} a {noun}", "{Verb} {noun} data.", "Tool to {verb} the {noun}", "{Verb} the {noun} of a {p}.",
-    "{Verb} the current {noun} for a given {p}", "{Verb} the {noun}.", "Use this to {verb} the {noun}.", "Can {verb} {noun}s by {p}.",
+    "{Verb} the current {noun} for a given {p}", "{Verb} the {noun}.", "Use this to {verb} the {noun}.",
+    "Can {verb} {noun}s by {p}.",
     "{Verb} the {noun} and return it.", "Returns the {noun} after it can {verb} the {p}.",
 ]  # fmt: skip
 ABOUT = ["The {p}", "{p} to use", "the {p} value", "{p} of the {noun}", "The {p} of the {noun}, e.g. {e}", "A {p}, such as {e}"]
@@ -172,7 +195,9 @@ def _describe(draw: Draw, parameter: Parameter, style: float, noun: str) -> dict
     if style < 0.35 or (style < 0.5 and draw.chance(0.5)):
         example = value(draw, parameter)
         text = draw.pick(ABOUT).format(p=parameter.name.replace("_", " "), noun=noun or draw.noun(), e=example)
-        schema = {"type": parameter.type, "description": text} if draw.chance(0.7) else {"description": text, "type": parameter.type}
+        schema = (
+            {"type": parameter.type, "description": text} if draw.chance(0.7) else {"description": text, "type": parameter.type}
+        )
     elif style > 0.9:
         schema = {"title": parameter.name.replace("_", " ").title(), "type": parameter.type}
     if parameter.choices:
@@ -235,32 +260,54 @@ def spoken(item: Any) -> str:
 
 
 NO_VALUE = [
-    "{verb} the {noun}", "Please {verb} the {noun}.", "What is the {noun}?", "Can you {verb} the {noun}?", "Call {name}.", "{name}",
-    "Use {name}", "Show me the {noun}", "I want to {verb} the {noun}.", "Run {name} please", "Use the {name} tool.", "{verb} {noun} now",
+    "{verb} the {noun}", "Please {verb} the {noun}.", "What is the {noun}?", "Can you {verb} the {noun}?", "Call {name}.",
+    "{name}",
+    "Use {name}", "Show me the {noun}", "I want to {verb} the {noun}.", "Run {name} please", "Use the {name} tool.",
+    "{verb} {noun} now",
 ]  # fmt: skip
 ONE_VALUE = [
     "What is the {noun} in {x}?", "What is the {noun} for {x}?", "What's the {noun} of {x}?", "{verb} the {noun} for {x}",
     "{verb} {noun} {x}", "Please {verb} the {noun} {x}.", "Can you {verb} the {noun} with {p} {x}?", "Use {name} with {p} {x}",
-    "Call {name} for {x}", "{name} {x}", "{verb} the {noun}, set the {p} to {x}", "How is the {noun} in {x}?", "{verb} {noun} for {x}",
-    "I want to {verb} the {noun}, {p} is {x}.", "Call {name} with {p}={x}.", "Show me the {noun} at {x}", "{x}: what is the {noun}?",
-    "Could you {verb} {noun} for {x} please?", "Look up the {noun} for {x}", "I need the {noun} for {x}.", "Tell me the {noun} in {x}",
+    "Call {name} for {x}", "{name} {x}", "{verb} the {noun}, set the {p} to {x}", "How is the {noun} in {x}?",
+    "{verb} {noun} for {x}",
+    "I want to {verb} the {noun}, {p} is {x}.", "Call {name} with {p}={x}.", "Show me the {noun} at {x}",
+    "{x}: what is the {noun}?",
+    "Could you {verb} {noun} for {x} please?", "Look up the {noun} for {x}", "I need the {noun} for {x}.",
+    "Tell me the {noun} in {x}",
     "What is the value of {name}({x})?", "What is {name} of {x}? Use the tool.", "{verb} the {noun} in {x} using the tool",
     "What's the {noun} like in {x}?", "How is the {noun} in {x} today?", "Tell me the {noun} for {x} please", "{noun} in {x}?",
-    "Is the {noun} in {x} good?", "Give me the {noun} of {x} now", "Use {name}({x})", "Call {name} with {x}", "Run {name} on {x}.",
+    "Is the {noun} in {x} good?", "Give me the {noun} of {x} now", "Use {name}({x})", "Call {name} with {x}",
+    "Run {name} on {x}.",
 ]  # fmt: skip
 MANY_NAMED = [
-    "{verb} the {noun} with {a}", "Call {name} with {a}.", "Please {verb} the {noun}: {a}", "Use {name}, {a}", "Can you {verb} {noun} with {a}?",
-    "I want to {verb} the {noun} with {a}.", "{name} {a}", "{verb} {noun}, {a}, please", "Use the {name} tool with {a}.", "{name}({a})",
+    "{verb} the {noun} with {a}", "Call {name} with {a}.", "Please {verb} the {noun}: {a}", "Use {name}, {a}",
+    "Can you {verb} {noun} with {a}?",
+    "I want to {verb} the {noun} with {a}.", "{name} {a}", "{verb} {noun}, {a}, please", "Use the {name} tool with {a}.",
+    "{name}({a})",
     "Please call {name} with {a}", "{verb} a {noun} where {a}",
 ]  # fmt: skip
 PAIR = ["{p} {x}", "{p}={x}", "{p}: {x}", "{p} is {x}", "{x} as {p}", "{p} set to {x}", "the {p} {x}", "{p} = {x}"]
 MANY_BARE = [
-    "{verb} the {noun} from {a} to {b}", "{verb} {noun} {a} {b}", "What is the {noun} in {a} for {b}?", "{verb} {noun} {a} for {b}",
-    "Please {verb} the {noun} of {a} on {b}.", "{verb} the {noun} for {a} and {b}", "{verb} {noun} with {a} and {b}", "{name}({a}, {b})",
+    "{verb} the {noun} from {a} to {b}", "{verb} {noun} {a} {b}", "What is the {noun} in {a} for {b}?",
+    "{verb} {noun} {a} for {b}",
+    "Please {verb} the {noun} of {a} on {b}.", "{verb} the {noun} for {a} and {b}", "{verb} {noun} with {a} and {b}",
+    "{name}({a}, {b})",
     "What is {name} of {a} and {b}?", "{verb} {noun} {a}, {b}", "Call {name} with {a} and {b}",
 ]  # fmt: skip
 BEFORE = ["Please ", "Hi, ", "Can you help? ", "Hey, ", "Now ", "Then ", "I have a question. ", "Hello! ", "ok, ", "Next: "]
-AFTER = [" please", " today", " now", " right now", " for me", " Thanks!", " Use the tool.", " please?", ", thanks", " this week", " Use your tools."]
+AFTER = [
+    " please",
+    " today",
+    " now",
+    " right now",
+    " for me",
+    " Thanks!",
+    " Use the tool.",
+    " please?",
+    ", thanks",
+    " this week",
+    " Use your tools.",
+]
 
 
 def _frame(draw: Draw, call: Call) -> str:
@@ -299,8 +346,10 @@ def question(draw: Draw, call: Call) -> str:
 
 
 SAME_TOOL = [
-    "What is the {noun} in {x} and {y}?", "{verb} the {noun} for {x} and {y}", "{verb} {noun} {x} and {y}", "Call {name} for {x} and for {y}",
-    "Compare the {noun} in {x} and {y}", "What is the {noun} of {x} and of {y}?", "Use {name} for {x} and {y}.", "What's the {noun} in {x} and in {y}?",
+    "What is the {noun} in {x} and {y}?", "{verb} the {noun} for {x} and {y}", "{verb} {noun} {x} and {y}",
+    "Call {name} for {x} and for {y}",
+    "Compare the {noun} in {x} and {y}", "What is the {noun} of {x} and of {y}?", "Use {name} for {x} and {y}.",
+    "What's the {noun} in {x} and in {y}?",
     "{verb} the {noun} for both {x} and {y}.",
 ]  # fmt: skip
 JOIN = [" and then ", " and also ", "; then ", ". Then ", " and ", ". Also "]
@@ -336,7 +385,9 @@ def tool_result(draw: Draw) -> str:
         kinds = [Parameter("", draw.pick(KINDS[:11]), True) for _ in range(draw.random.randint(1, 3))]
         return json.dumps({draw.word(): value(draw, k) for k in kinds}, ensure_ascii=False)
     if kind < 0.68:
-        return draw.pick(["ok", "done", "success", "error: not found", "error: timeout", "true", "false", "no results", "sent", "[]"])
+        return draw.pick(
+            ["ok", "done", "success", "error: not found", "error: timeout", "true", "false", "no results", "sent", "[]"]
+        )
     if kind < 0.86:
         return draw.phrase(1, 8)
     return ", ".join(str(value(draw, Parameter("", draw.pick(KINDS[:11]), True))) for _ in range(draw.random.randint(1, 4)))

@@ -1,7 +1,8 @@
 """Train maple-tiny from nothing: `python -m maple_spec.tiny.train --out runs/maple-tiny`.
 
-Every document is drawn from a seed, so a run can be killed at any moment and started again by the same command: it goes on from its last
-saved state. Two processes of one thread each share every step. With the defaults it takes two to three hours on two cores.
+Every document is drawn from a seed, so a run can be killed at any moment and started again by the same command: it goes on
+from its last saved state. Two processes of one thread each share every step. With the defaults it takes two to three hours on
+two cores.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 import torch.nn.functional as F
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
+from torch.multiprocessing.spawn import spawn
 
 from maple_spec.tiny.batches import Batch, batches
 from maple_spec.tiny.export import export
@@ -111,7 +112,7 @@ class Run:
         total = weights.sum()
         loss = _loss(logits, targets, weights)
         (loss / total + 0.01 * balance).backward()
-        torch.autograd.backward(list(made.values()), [leaf.grad for leaf in leaves.values()])  # type: ignore[misc]  # leaves have grads
+        torch.autograd.backward(list(made.values()), [leaf.grad for leaf in leaves.values()])
         self._share_gradients()
         torch.nn.utils.clip_grad_norm_(self.rest, 1.0)
         for optimizer, base in zip(self.optimizers, self.base, strict=True):
@@ -142,8 +143,20 @@ def _work(rank: int, plan: Plan) -> None:
         rendezvous = f"file://{plan.out.resolve()}/rendezvous"
         dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=plan.processes)
     run = Run(plan, rank)
-    stream = batches(run.tokenizer, f"{plan.seed}:{rank}", plan.first_pools, plan.tokens, plan.aside, run.place)
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"), TimeRemainingColumn())
+    stream = batches(
+        run.tokenizer,
+        f"{plan.seed}:{rank}",
+        first_pools=plan.first_pools,
+        tokens=plan.tokens,
+        aside=plan.aside,
+        start=run.place,
+    )
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total}"),
+        TimeRemainingColumn(),
+    )
     began, mean = time.monotonic() - run.seconds, 0.0
     with Progress(*columns, disable=rank > 0) as progress:
         bar = progress.add_task("maple-tiny", total=plan.steps, completed=run.step)
@@ -165,7 +178,9 @@ def _work(rank: int, plan: Plan) -> None:
 def main() -> None:
     """Parse the command line and train."""
     parser = argparse.ArgumentParser(description="Train maple-tiny from nothing, or go on with a run that was stopped.")
-    parser.add_argument("--out", type=Path, default=Path("runs/maple-tiny"), help="folder of the run: state, tokenizer, checkpoint/")
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs/maple-tiny"), help="folder of the run: state, tokenizer, checkpoint/"
+    )
     for name, kind in (("steps", int), ("processes", int), ("tokens", int), ("seed", int), ("lr", float), ("constant", float)):
         parser.add_argument(f"--{name}", type=kind, default=getattr(Plan, name))
     parser.add_argument("--stop-after", type=int, help="stop at this step; the same command goes on from there")
@@ -176,7 +191,7 @@ def main() -> None:
     if plan.processes == 1:
         _work(0, plan)
     else:
-        mp.spawn(_work, args=(plan,), nprocs=plan.processes)  # type: ignore[no-untyped-call]  # torch ships no types for it
+        spawn(_work, args=(plan,), nprocs=plan.processes)
 
 
 if __name__ == "__main__":

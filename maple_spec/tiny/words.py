@@ -1,7 +1,7 @@
 """Words, names, numbers and the rule that holds some of them out.
 
-A text is held out when its salted CRC-32 is divisible by ten: training never draws such an operand pair, tool name, parameter name or value,
-and the evaluation draws no other. One rule for words from lists and for invented ones alike.
+A text is held out when its salted CRC-32 is divisible by ten: training never draws such an operand pair, tool name, parameter
+name or value, and the evaluation draws no other. One rule for words from lists and for invented ones alike.
 """
 
 from __future__ import annotations
@@ -11,45 +11,94 @@ import string
 from collections.abc import Callable, Sequence
 from zlib import crc32
 
-NOUNS = """weather stock price user order file note task event email message song movie book car train flight hotel room ticket invoice
-account balance report city country map route photo image video score game team player recipe meal drink light lamp door window
-temperature humidity sensor robot server database table record page link product item cart coupon review comment post channel
-calendar meeting contact phone number address package shipment status job queue log metric alert device printer camera alarm timer
-clock currency rate tax loan wallet token key password patient doctor diet workout step heart plant garden soil river lake
-moon planet star animal dog cat bird fish horse shop store menu pizza coffee tea bread milk apple banana orange lemon grape sugar
-salt paper pencil desk chair wall floor roof bridge road tunnel ship boat plane wheel engine motor battery cable screen mouse
-keyboard galaxy violin turbine glacier harbor fabric museum tariff beacon quiz ferry forecast distance schedule budget playlist
-article topic question answer story poem picture color shape circle square triangle volume speed pressure forest island desert
-mountain valley storm rain snow wind cloud fire ice stone metal glass wood cotton leather silver gold copper iron""".split()
-VERBS = """get set find search create delete update send list fetch read write open close start stop play pause book cancel add remove
-check convert translate run move copy show load save lookup query turn schedule track order buy sell post upload download reset
-lock unlock count measure scan print inspect deploy archive compose render merge compile audit compute calculate describe fill
-filter install join publish rate rename repair reply report reserve share sort split submit sync test validate watch""".split()
-ADJECTIVES = """red blue green small big old new fast slow quiet loud happy sad warm cold bright dark soft hard clean dirty empty full
-sharp sweet bitter brave calm clever gentle kind lazy proud shy silly tiny huge young wise wild purple yellow pink brown black
-white grey round flat deep high low long short strong weak rich poor simple strange famous modern ancient honest""".split()
-ACTIONS = """walk run jump sleep eat drink sing dance read write swim fly climb paint cook build draw laugh smile wait listen travel
-work play rest talk shout whisper dream study learn teach hide seek fall grow shine""".split()
-NAMES = """Ada Bob Carol Dan Eve Frank Grace Heidi Ivan Judy Ken Lena Maria Nina Oscar Paul Quinn Rosa Sam Tina Uma Victor Wendy
-Xavier Yara Zoe Alice Ben Clara David Emma Felix Hugo Iris Jack Kate Leo Mia Noah Olga Peter Ruth Sara Tom Vera Will Anna John
-Mary James Linda Robert Laura Michael Julia Daniel Sophie Chris Alex Max Lucy Omar Fatima Chen Yuki Raj Priya Ahmed""".split()
-CITIES = """Lagos Paris Tokyo Berlin Madrid Rome Oslo Lima Cairo Delhi Boston Chicago Sydney Nairobi Accra Dublin Vienna Prague Warsaw
-Athens Lisbon Toronto Seoul Hanoi Bangkok Manila Jakarta Mumbai Dhaka Tehran Quito Bogota Havana Kyoto Osaka Milan Turin Munich
-Hamburg Zurich Geneva Brussels London Leeds York Bristol Denver Dallas Austin Seattle Miami Reykjavik Helsinki Santiago Ankara
-Kampala Porto Valencia Glasgow Perth Zagreb Stockholm Copenhagen Montreal Vancouver Houston Phoenix""".split()
+NOUNS = [
+    "weather", "stock", "price", "user", "order", "file", "note", "task", "event", "email", "message", "song",
+    "movie", "book", "car", "train", "flight", "hotel", "room", "ticket", "invoice", "account", "balance", "report",
+    "city", "country", "map", "route", "photo", "image", "video", "score", "game", "team", "player", "recipe", "meal",
+    "drink", "light", "lamp", "door", "window", "temperature", "humidity", "sensor", "robot", "server", "database",
+    "table", "record", "page", "link", "product", "item", "cart", "coupon", "review", "comment", "post", "channel",
+    "calendar", "meeting", "contact", "phone", "number", "address", "package", "shipment", "status", "job", "queue",
+    "log", "metric", "alert", "device", "printer", "camera", "alarm", "timer", "clock", "currency", "rate", "tax",
+    "loan", "wallet", "token", "key", "password", "patient", "doctor", "diet", "workout", "step", "heart", "plant",
+    "garden", "soil", "river", "lake", "moon", "planet", "star", "animal", "dog", "cat", "bird", "fish", "horse",
+    "shop", "store", "menu", "pizza", "coffee", "tea", "bread", "milk", "apple", "banana", "orange", "lemon", "grape",
+    "sugar", "salt", "paper", "pencil", "desk", "chair", "wall", "floor", "roof", "bridge", "road", "tunnel", "ship",
+    "boat", "plane", "wheel", "engine", "motor", "battery", "cable", "screen", "mouse", "keyboard", "galaxy",
+    "violin", "turbine", "glacier", "harbor", "fabric", "museum", "tariff", "beacon", "quiz", "ferry", "forecast",
+    "distance", "schedule", "budget", "playlist", "article", "topic", "question", "answer", "story", "poem",
+    "picture", "color", "shape", "circle", "square", "triangle", "volume", "speed", "pressure", "forest", "island",
+    "desert", "mountain", "valley", "storm", "rain", "snow", "wind", "cloud", "fire", "ice", "stone", "metal",
+    "glass", "wood", "cotton", "leather", "silver", "gold", "copper", "iron",
+]  # fmt: skip
+VERBS = [
+    "get", "set", "find", "search", "create", "delete", "update", "send", "list", "fetch", "read", "write", "open",
+    "close", "start", "stop", "play", "pause", "book", "cancel", "add", "remove", "check", "convert", "translate",
+    "run", "move", "copy", "show", "load", "save", "lookup", "query", "turn", "schedule", "track", "order", "buy",
+    "sell", "post", "upload", "download", "reset", "lock", "unlock", "count", "measure", "scan", "print", "inspect",
+    "deploy", "archive", "compose", "render", "merge", "compile", "audit", "compute", "calculate", "describe", "fill",
+    "filter", "install", "join", "publish", "rate", "rename", "repair", "reply", "report", "reserve", "share", "sort",
+    "split", "submit", "sync", "test", "validate", "watch",
+]  # fmt: skip
+ADJECTIVES = [
+    "red", "blue", "green", "small", "big", "old", "new", "fast", "slow", "quiet", "loud", "happy", "sad", "warm",
+    "cold", "bright", "dark", "soft", "hard", "clean", "dirty", "empty", "full", "sharp", "sweet", "bitter", "brave",
+    "calm", "clever", "gentle", "kind", "lazy", "proud", "shy", "silly", "tiny", "huge", "young", "wise", "wild",
+    "purple", "yellow", "pink", "brown", "black", "white", "grey", "round", "flat", "deep", "high", "low", "long",
+    "short", "strong", "weak", "rich", "poor", "simple", "strange", "famous", "modern", "ancient", "honest",
+]  # fmt: skip
+ACTIONS = [
+    "walk", "run", "jump", "sleep", "eat", "drink", "sing", "dance", "read", "write", "swim", "fly", "climb", "paint",
+    "cook", "build", "draw", "laugh", "smile", "wait", "listen", "travel", "work", "play", "rest", "talk", "shout",
+    "whisper", "dream", "study", "learn", "teach", "hide", "seek", "fall", "grow", "shine",
+]  # fmt: skip
+NAMES = [
+    "Ada", "Bob", "Carol", "Dan", "Eve", "Frank", "Grace", "Heidi", "Ivan", "Judy", "Ken", "Lena", "Maria", "Nina",
+    "Oscar", "Paul", "Quinn", "Rosa", "Sam", "Tina", "Uma", "Victor", "Wendy", "Xavier", "Yara", "Zoe", "Alice",
+    "Ben", "Clara", "David", "Emma", "Felix", "Hugo", "Iris", "Jack", "Kate", "Leo", "Mia", "Noah", "Olga", "Peter",
+    "Ruth", "Sara", "Tom", "Vera", "Will", "Anna", "John", "Mary", "James", "Linda", "Robert", "Laura", "Michael",
+    "Julia", "Daniel", "Sophie", "Chris", "Alex", "Max", "Lucy", "Omar", "Fatima", "Chen", "Yuki", "Raj", "Priya",
+    "Ahmed",
+]  # fmt: skip
+CITIES = [
+    "Lagos", "Paris", "Tokyo", "Berlin", "Madrid", "Rome", "Oslo", "Lima", "Cairo", "Delhi", "Boston", "Chicago",
+    "Sydney", "Nairobi", "Accra", "Dublin", "Vienna", "Prague", "Warsaw", "Athens", "Lisbon", "Toronto", "Seoul",
+    "Hanoi", "Bangkok", "Manila", "Jakarta", "Mumbai", "Dhaka", "Tehran", "Quito", "Bogota", "Havana", "Kyoto",
+    "Osaka", "Milan", "Turin", "Munich", "Hamburg", "Zurich", "Geneva", "Brussels", "London", "Leeds", "York",
+    "Bristol", "Denver", "Dallas", "Austin", "Seattle", "Miami", "Reykjavik", "Helsinki", "Santiago", "Ankara",
+    "Kampala", "Porto", "Valencia", "Glasgow", "Perth", "Zagreb", "Stockholm", "Copenhagen", "Montreal", "Vancouver",
+    "Houston", "Phoenix",
+]  # fmt: skip
 LONG_CITIES = [
-    "New York", "San Francisco", "Los Angeles", "Cape Town", "Hong Kong", "New Delhi", "Buenos Aires", "Mexico City", "Rio de Janeiro",
-    "Tel Aviv", "Abu Dhabi", "Kuala Lumpur", "San Diego", "Las Vegas", "Addis Ababa", "Boston, MA", "Austin, TX", "Paris, France",
+    "New York", "San Francisco", "Los Angeles", "Cape Town", "Hong Kong", "New Delhi", "Buenos Aires", "Mexico City",
+    "Rio de Janeiro",
+    "Tel Aviv", "Abu Dhabi", "Kuala Lumpur", "San Diego", "Las Vegas", "Addis Ababa", "Boston, MA", "Austin, TX",
+    "Paris, France",
     "San Francisco, CA", "Tokyo, Japan", "São Paulo", "Zürich", "Málaga", "Kraków",
 ]  # fmt: skip
-FOREIGN = ["café", "naïve", "über", "señor", "мир", "привет", "日本", "你好", "안녕", "🙂", "🎉", "Ünal", "Øst", "année", "coração"]
+FOREIGN = [
+    "café",
+    "naïve",
+    "über",
+    "señor",
+    "мир",
+    "привет",
+    "日本",
+    "你好",
+    "안녕",
+    "🙂",
+    "🎉",
+    "Ünal",
+    "Øst",
+    "année",
+    "coração",
+]
 WORDS = [w.lower() for w in NOUNS + VERBS + ADJECTIVES + ACTIONS + NAMES + CITIES if len(w) > 2]
 CONSONANTS = "bcdfghjklmnprstvwz"
 VOWELS = "aeiou"
 
 
 def is_held_out(text: str) -> bool:
-    """Whether training never sees this text as an operand pair, a name or a value. The salt keeps everyday words in training."""
+    """Whether training never sees this text as operand pair, name or value. The salt leaves everyday words to training."""
     return crc32(f"825:{text}".encode()) % 10 == 0
 
 
@@ -100,7 +149,9 @@ class Draw:
 
     def code(self, low: int = 3, high: int = 8) -> str:
         """Letters and digits in any order."""
-        letters = self.pick([string.ascii_letters + string.digits, string.ascii_lowercase, string.ascii_uppercase + string.digits])
+        letters = self.pick(
+            [string.ascii_letters + string.digits, string.ascii_lowercase, string.ascii_uppercase + string.digits]
+        )
         size = self.random.randint(low, high)
         return self.fresh(lambda: "".join(self.random.choice(letters) for _ in range(size)))
 
@@ -192,7 +243,8 @@ class Draw:
 
 
 SENTENCES = [
-    "The {adjective} {noun} is in the {noun2}.", "{name} likes to {action} in {city}.", "The {noun} and the {noun2} are {adjective}.",
+    "The {adjective} {noun} is in the {noun2}.", "{name} likes to {action} in {city}.",
+    "The {noun} and the {noun2} are {adjective}.",
     "Every day {name} and {name2} {action} by the {noun}.", "Once upon a time there was a {adjective} {noun}.",
     "{name} has a {adjective} {noun}.", "In {city}, the {noun} is {adjective}.", "It was a {adjective} day.",
     "{name} said: I want to {action}.", "The {noun} can {action} and {action2}.", "{name} went to {city} to see the {noun}.",

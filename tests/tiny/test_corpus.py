@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from maple_spec.text import ChatTemplate
 from maple_spec.tiny import corpus, talk, tools
 from maple_spec.tiny.export import TEMPLATE
 from maple_spec.tiny.tokenizer import CONTROL
 from maple_spec.tiny.words import Draw, is_held_out
-from maple_spec.text import ChatTemplate
 from maple_spec.types import ChatPrompt
 
 WRITERS = [
@@ -36,7 +37,7 @@ def test_a_conversation_reads_as_the_chat_template_renders_it(seed: int, writer,
 def test_what_is_learnt_begins_behind_a_generation_prompt_and_ends_with_the_end_token(seed: int, writer) -> None:
     pieces = writer(Draw(seed)).pieces()
     assert any(learnt for _, learnt in pieces)
-    for (before, _), (piece, learnt) in zip(pieces, pieces[1:], strict=False):
+    for (before, _), (piece, learnt) in itertools.pairwise(pieces):
         if learnt:
             assert before.endswith(("<think>\n", "</think>\n\n"))
             assert piece.endswith("<|im_end|>")

@@ -64,7 +64,7 @@ def test_the_served_model_gives_the_logits_that_training_saw(runs: tuple[Path, P
         trained = network(token_ids[None], network.rounded())[0].float()
         served = model(token_ids, None)
     alike = torch.nn.functional.cosine_similarity(trained, served)
-    # Training multiplies in bfloat16; at a token whose second and third expert are all but equal, that may choose the other one.
+    # Training multiplies in bfloat16; where a second and third expert are all but equal, that may choose the other one.
     assert alike.median() > 0.999
     assert (alike > 0.99).float().mean() > 0.97
     assert (trained - served).abs().mean() < 0.05 * served.abs().mean()
