@@ -191,7 +191,7 @@ def main() -> None:
     if plan.processes == 1:
         _work(0, plan)
     else:
-        spawn(_work, args=(plan,), nprocs=plan.processes)
+        spawn(_work, args=(plan,), nprocs=plan.processes)  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
 
 if __name__ == "__main__":

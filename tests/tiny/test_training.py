@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from maple_spec import checkpoints, kernels
-from maple_spec.tiny.network import Network, Shape, four_bit, ternary
+from maple_spec.tiny import network
+from maple_spec.tiny.network import four_bit, ternary
 from maple_spec.tiny.tokenizer import learn
 
 
@@ -54,20 +55,23 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_weights(runs: tuple[Path, Pa
     assert whole == stopped
 
 
-def test_the_served_model_gives_the_logits_that_training_saw(runs: tuple[Path, Path]) -> None:
+def test_the_served_model_gives_the_logits_that_training_saw(runs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     folder = runs[0]
-    network = Network(Shape())
-    network.load_state_dict(torch.load(folder / "state.pt", weights_only=True)["network"])
+    twin = network.Network(network.Shape())
+    state = torch.load(folder / "state.pt", weights_only=True)["network"]
+    twin.load_state_dict(state)
+    made = {name: weight.detach().float() for name, weight in twin.rounded().items()}
     model = checkpoints.load(folder / "checkpoint").model
+    # What the checkpoint holds more coarsely or more finely than training, and float32 throughout: then both agree but for
+    # the order of sums. In bfloat16 a token whose second and third expert are all but equal may take the other one.
+    made |= {"word_embeddings": model.model.word_embeddings.weight, "lm_head": model.lm_head.weight}
+    twin.load_state_dict({name: weight.bfloat16().float() for name, weight in state.items()})
+    monkeypatch.setattr(network, "HALF", torch.float32)
     token_ids = torch.randint(0, 2048, (300,), generator=torch.Generator().manual_seed(1))  # beyond the window of 256
     with torch.no_grad():
-        trained = network(token_ids[None], network.rounded())[0].float()
+        trained = twin(token_ids[None], made)[0]
         served = model(token_ids, None)
-    alike = torch.nn.functional.cosine_similarity(trained, served)
-    # Training multiplies in bfloat16; where a second and third expert are all but equal, that may choose the other one.
-    assert alike.median() > 0.999
-    assert (alike > 0.99).float().mean() > 0.97
-    assert (trained - served).abs().mean() < 0.05 * served.abs().mean()
+    assert (trained - served).abs().max() < 1e-3
 
 
 @given(st.integers(0, 2**31))
