@@ -12,7 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.live_server import LAUNCHERS, ROOT, ServerProcess, connection_closed, environment, eventually, free_port, launch
+from tests.live_server import (
+    LAUNCHERS,
+    ROOT,
+    ServerProcess,
+    connection_closed,
+    environment,
+    eventually,
+    free_port,
+    launch,
+    serving,
+)
 
 HI = {"role": "user", "content": "Hi"}
 BAD = "MAPLE_TOP_P='7' must be a number from 0 to 1"
@@ -113,11 +123,10 @@ def test_starting_the_server_imports_neither_transformers_nor_torch_before_the_p
 
 
 def test_two_applications_in_one_process_keep_their_settings_apart() -> None:
-    from maple_spec.server.app import create_app
-    from maple_spec.settings import Settings
+    from tests.toys import loaded, says
 
-    one, two = create_app(Settings(model_id="one")), create_app(Settings(model_id="two"))
-    assert one is not two
+    with serving(lambda: loaded(says("ok")), model_id="one") as one, serving(lambda: loaded(says("ok")), model_id="two") as two:
+        assert [server.get("/v1/models").json()["data"][0]["id"] for server in (one, two, one)] == ["one", "two", "one"]
 
 
 def test_the_port_answers_while_the_model_is_still_on_its_way(random_checkpoint: Path, tmp_path: Path) -> None:
