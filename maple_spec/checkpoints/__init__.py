@@ -38,7 +38,7 @@ def load(path_or_id: str | Path | None = None, *, window_keys: int | None = None
     window_keys: keys that a query of a sliding layer sees, config.json's sliding_window (the default) or one more. Raises
     CheckpointError, one line that names the file and what to do.
     """
-    folder = Path(path_or_id) if path_or_id else embedded_folder()
+    folder = Path(path_or_id).expanduser() if path_or_id else embedded_folder()
     if not folder.is_dir():
         raise CheckpointError(f"{folder}: no such folder; name a folder that holds config.json and safetensors files")
     config = ModelConfig.from_dict(read_json(folder / "config.json"), window_keys=window_keys)

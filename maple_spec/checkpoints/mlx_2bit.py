@@ -26,6 +26,7 @@ from maple_spec.checkpoints.tensor_files import DOWNLOAD_AGAIN, TensorFiles, as_
 from maple_spec.errors import CheckpointError
 
 FORMAT = "mlx-2bit"
+CODES_PER_WORD = 16
 GROUP_SIZE = 128
 ENDPOINT_GROUP_SIZE = 64
 _EXPERT = re.compile(r"(.*\.mlp)\.experts\.(\d+)\.(\w+_proj)\.weight")
@@ -51,8 +52,9 @@ class Reader:
         """
         base, row = _stored_as(name)
         matrix = f"{base}.weight"
-        if row is not None:
-            self._require_stack(matrix, name)
+        if row is not None and (len(self._files.shape(matrix)) != 3 or row >= self._files.shape(matrix)[0]):
+            found = list(self._files.shape(matrix))
+            raise CheckpointError(f"{self._files.where(matrix)} has shape {found}, it lacks {name}; {DOWNLOAD_AGAIN}")
         stored = self._files.read(matrix, row)
         where = self._files.where(matrix)
         if stored.dtype != torch.uint32:
@@ -67,7 +69,7 @@ class Reader:
     def _bits(self, where: str, words: Tensor, shape: tuple[int, ...]) -> int:
         """Bits a weight, from the width of the packed rows."""
         for bits in (kernels.TERNARY_BITS, kernels.AFFINE_BITS):
-            if tuple(words.shape) == (shape[0], shape[1] * bits // 32) and shape[1] * bits % 32 == 0:
+            if len(shape) == 2 and tuple(words.shape) == (shape[0], shape[1] * bits // 32) and shape[1] * bits % 32 == 0:
                 return bits
         raise CheckpointError(
             f"{where} has shape {list(words.shape)}, config.json asks for {list(shape)} packed in 2 or 4 bits; {DOWNLOAD_AGAIN}"
@@ -112,13 +114,6 @@ class Reader:
         self._require_shape(self._files.where(f"{base}.biases"), biases, tuple(scales.shape))
         return scales, biases
 
-    def _require_stack(self, matrix: str, name: str) -> None:
-        """The stack must hold the asked-for expert, and a later check finds it holding more than config.json knows."""
-        row = _stored_as(name)[1]
-        shape = self._files.shape(matrix)
-        if len(shape) != 3 or row is None or row >= shape[0]:
-            raise CheckpointError(f"{self._files.where(matrix)} has shape {list(shape)}, it lacks {name}; {DOWNLOAD_AGAIN}")
-
     def _require_shape(self, where: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
         if tuple(tensor.shape) != shape:
             raise CheckpointError(
@@ -138,7 +133,7 @@ def write(
 
     Ternary matrices are packed exactly. Embedding and head are quantised to 4 bits, or kept in bfloat16 where the config's
     `quantization` says false under their name. explicit_scales stores scales and biases in place of row_alpha. Raises
-    ValueError naming the tensor where a row is not {-alpha, 0, alpha} with a bfloat16 alpha.
+    ValueError naming the tensor where a row is not {-alpha, 0, alpha} with a bfloat16 alpha, or does not fill whole words.
     """
     quantization = {**_default_quantization(tensors), **(config.get("quantization") or {})}
     stored: dict[str, Tensor] = {}
@@ -172,6 +167,8 @@ def _stored_as(name: str) -> tuple[str, int | None]:
 
 def _pack_matrix(base: str, weight: Tensor, group_size: int | None) -> dict[str, Tensor]:
     """One ternary matrix or stack of them as packed words and row_alpha, or with a group size as words, scales and biases."""
+    if weight.shape[-1] % CODES_PER_WORD:
+        raise ValueError(f"{base} has rows of {weight.shape[-1]} weights, which do not fill words of {CODES_PER_WORD}")
     signs, row_scale, exact = kernels.split_ternary_rows(weight)
     alpha = row_scale.to(torch.bfloat16)
     if not bool(exact.all()) or not bool((alpha.to(row_scale.dtype) == row_scale).all()):

@@ -25,8 +25,8 @@ def read_json(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CheckpointError(f"{path.name}: missing from {path.parent}; {DOWNLOAD_AGAIN}") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise CheckpointError(f"{path.name}: cannot be read as JSON ({error}); {DOWNLOAD_AGAIN}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path.name}: cannot be read as JSON ({_line(error)}); {DOWNLOAD_AGAIN}") from None
     if not isinstance(content, dict):
         raise CheckpointError(f"{path.name}: must hold a JSON object; {DOWNLOAD_AGAIN}")
     return content
@@ -42,6 +42,7 @@ class TensorFiles:
         self._folder = folder
         self._open: dict[str, Any] = {}
         self._read: set[str] = set()
+        self._rows_read: dict[str, set[int]] = {}
         self._file_of = self._locate()
 
     def __contains__(self, name: str) -> bool:
@@ -53,8 +54,9 @@ class TensorFiles:
         return self._file_of.keys()
 
     def unread(self) -> list[str]:
-        """The names never asked for, sorted."""
-        return sorted(self._file_of.keys() - self._read)
+        """The names of what was not read whole, sorted."""
+        whole = {name for name, rows in self._rows_read.items() if len(rows) == self.shape(name)[0]}
+        return sorted(self._file_of.keys() - self._read - whole)
 
     def where(self, name: str) -> str:
         """The beginning of an error message about a tensor: its file and its name."""
@@ -62,28 +64,29 @@ class TensorFiles:
 
     def read(self, name: str, row: int | None = None) -> Tensor:
         """The tensor as the file holds it; with row only that entry of its first axis."""
-        if name not in self._file_of:
-            raise CheckpointError(f"{self._source()}: tensor {name} is missing; {DOWNLOAD_AGAIN} or repair config.json")
-        handle = self._handle(self._file_of[name])
-        self._read.add(name)
+        handle = self._handle_of(name)
         try:
-            if row is None:
-                return handle.get_tensor(name)  # type: ignore[no-any-return]
-            return handle.get_slice(name)[row]  # type: ignore[no-any-return]
-        except SafetensorError as error:
-            raise CheckpointError(f"{self.where(name)} cannot be read ({error}); {DOWNLOAD_AGAIN}") from None
+            tensor: Tensor = handle.get_tensor(name) if row is None else handle.get_slice(name)[row]
+        except (SafetensorError, IndexError) as error:
+            raise CheckpointError(f"{self.where(name)} cannot be read ({_line(error)}); {DOWNLOAD_AGAIN}") from None
+        if row is None:
+            self._read.add(name)
+        else:
+            self._rows_read.setdefault(name, set()).add(row)
+        return tensor
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The tensor's shape, without reading it."""
-        if name not in self._file_of:
-            raise CheckpointError(f"{self._source()}: tensor {name} is missing; {DOWNLOAD_AGAIN} or repair config.json")
         try:
-            return tuple(self._handle(self._file_of[name]).get_slice(name).get_shape())
+            return tuple(self._handle_of(name).get_slice(name).get_shape())
         except SafetensorError as error:
-            raise CheckpointError(f"{self.where(name)} cannot be read ({error}); {DOWNLOAD_AGAIN}") from None
+            raise CheckpointError(f"{self.where(name)} cannot be read ({_line(error)}); {DOWNLOAD_AGAIN}") from None
 
-    def _source(self) -> str:
-        return SINGLE_FILE if (self._folder / SINGLE_FILE).is_file() else INDEX_FILE
+    def _handle_of(self, name: str) -> Any:
+        if name not in self._file_of:
+            source = SINGLE_FILE if (self._folder / SINGLE_FILE).is_file() else INDEX_FILE
+            raise CheckpointError(f"{source}: tensor {name} is missing, which config.json asks for; {DOWNLOAD_AGAIN}")
+        return self._handle(self._file_of[name])
 
     def _locate(self) -> dict[str, str]:
         if (self._folder / SINGLE_FILE).is_file():
@@ -105,7 +108,7 @@ class TensorFiles:
             try:
                 self._open[file] = safe_open(path, framework="pt")
             except (SafetensorError, OSError) as error:
-                raise CheckpointError(f"{file}: damaged or cut short ({error}); {DOWNLOAD_AGAIN}") from None
+                raise CheckpointError(f"{file}: damaged or cut short ({_line(error)}); {DOWNLOAD_AGAIN}") from None
         return self._open[file]
 
 
@@ -138,3 +141,8 @@ def as_float32(tensor: Tensor, where: str) -> Tensor:
     if not bool(wide.isfinite().all()):
         raise CheckpointError(f"{where} holds NaN or infinity; {DOWNLOAD_AGAIN}")
     return wide
+
+
+def _line(error: Exception) -> str:
+    """What another library says, on one line."""
+    return " ".join(str(error).split())

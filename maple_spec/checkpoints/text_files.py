@@ -46,7 +46,8 @@ def read_eos_token_ids(folder: Path, config: ModelConfig) -> tuple[int, ...]:
     Raises CheckpointError where the tokenizer holds ids that the vocabulary does not have, or where nothing ends an answer.
     """
     content = read_json(find_tokenizer(folder))
-    added = {entry["content"]: entry["id"] for entry in content.get("added_tokens", ()) if _is_token(entry)}
+    entries = content.get("added_tokens")
+    added = {entry["content"]: entry["id"] for entry in entries if _is_token(entry)} if isinstance(entries, list) else {}
     model = content.get("model")
     vocab = model.get("vocab") if isinstance(model, dict) else None
     known = [*added.values(), *(vocab.values() if isinstance(vocab, dict) else ())]
@@ -59,7 +60,7 @@ def read_eos_token_ids(folder: Path, config: ModelConfig) -> tuple[int, ...]:
             "use the tokenizer that belongs to these weights"
         )
     generation = folder / "generation_config.json"
-    extra = token_ids(read_json(generation), "eos_token_id") if generation.is_file() else ()
+    extra = token_ids(read_json(generation), "eos_token_id", file=generation.name) if generation.is_file() else ()
     ends = dict.fromkeys((*config.eos_token_ids, *extra, *(added[token] for token in END_TOKENS if token in added)))
     if not ends:
         raise CheckpointError("config.json: eos_token_id is missing, so no answer would end; add it")

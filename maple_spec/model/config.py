@@ -75,7 +75,8 @@ class ModelConfig:
         if self.window_keys not in (self.sliding_window, self.sliding_window + 1):
             raise _wrong(
                 f"sliding_window is {self.sliding_window}, so a query may see {self.sliding_window} or "
-                f"{self.sliding_window + 1} keys, not {self.window_keys}"
+                f"{self.sliding_window + 1} keys, not {self.window_keys}",
+                "choose one of the two, or leave the choice to the checkpoint",
             )
         if not 0 <= self.partial_rotary_factor <= 1 or self.rotary_dim % 2:
             raise _wrong(f"partial_rotary_factor {self.partial_rotary_factor} of head_dim {self.head_dim} is no even number")
@@ -151,22 +152,23 @@ def require_maple(config: Mapping[str, Any]) -> None:
     named = listed if architectures else model_type == MODEL_TYPE
     if not named or (model_type and model_type != MODEL_TYPE):
         raise _wrong(
-            f"model_type is {model_type!r} and architectures {architectures!r}; "
-            f"only {MODEL_TYPE!r} ({ARCHITECTURE}) can be served, point to a Maple checkpoint"
+            f"model_type is {model_type!r} and architectures {architectures!r}, "
+            f"but only {MODEL_TYPE!r} ({ARCHITECTURE}) can be served",
+            "point to a Maple checkpoint",
         )
 
 
-def token_ids(config: Mapping[str, Any], key: str) -> tuple[int, ...]:
-    """The ids under a key that holds one id, a list of ids, or null."""
+def token_ids(config: Mapping[str, Any], key: str, *, file: str = "config.json") -> tuple[int, ...]:
+    """The ids under a key that holds one id, a list of ids, or null. file is named in the CheckpointError for anything else."""
     value = config.get(key)
     ids = value if isinstance(value, (list, tuple)) else [] if value is None else [value]
     if not all(isinstance(item, int) and not isinstance(item, bool) and item >= 0 for item in ids):
-        raise _wrong(f"{key} must be a token id or a list of them, not {value!r}")
+        raise _wrong(f"{key} must be a token id or a list of them, not {value!r}", file=file)
     return tuple(ids)
 
 
-def _wrong(sentence: str) -> CheckpointError:
-    return CheckpointError(f"config.json: {sentence}")
+def _wrong(sentence: str, remedy: str = "correct it or download the file again", file: str = "config.json") -> CheckpointError:
+    return CheckpointError(f"{file}: {sentence}; {remedy}")
 
 
 def _size(config: Mapping[str, Any], key: str, default: int | None = None) -> int:

@@ -134,6 +134,7 @@ def test_what_is_wrong_is_one_line_that_names_key_and_value(change: dict[str, An
     message = str(caught.value)
     assert message.startswith("config.json: ")
     assert sentence in message
+    assert "; " in message, "it says what to do"
     assert "\n" not in message
 
 
