@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from maple_spec.engine import Engine, LoadedModel
 from maple_spec.errors import ContextLengthExceeded, InvalidRequest
@@ -54,7 +55,7 @@ class Generator:
         ContextLengthExceeded. Raised after it: GenerationFailed, ShuttingDown. A request that is aborted just ends.
         """
         loaded = self._engine.require_ready()
-        if _characters(request.prompt) <= _SHORT_PROMPT:
+        if _is_short(request.prompt):
             prompt = _encode(request.prompt, loaded)
         else:
             prompt = await asyncio.to_thread(_encode, request.prompt, loaded)
@@ -91,13 +92,20 @@ class _EncodedPrompt:
     parser: OutputParser | None  # reads the output; None where it is passed on untouched
 
 
-def _characters(prompt: Prompt) -> int:
-    """About how much there is to tokenise."""
-    if isinstance(prompt, RawPrompt):
-        return len(prompt.text)
+def _is_short(prompt: Prompt) -> bool:
+    """Whether the prompt's texts come to no more than _SHORT_PROMPT characters; looks at no more of them than it must."""
+    left = _SHORT_PROMPT
+    parts: list[Any] = [prompt.text] if isinstance(prompt, RawPrompt) else []
     if isinstance(prompt, ChatPrompt):
-        return len(repr(prompt.messages)) + len(repr(prompt.tools))
-    return 0
+        parts = [*prompt.messages, *prompt.tools]
+    while parts and left >= 0:
+        part = parts.pop()
+        left -= len(part) if isinstance(part, str) else 1
+        if isinstance(part, Mapping):
+            parts += [*part.keys(), *part.values()]
+        elif isinstance(part, list | tuple):
+            parts += part
+    return left >= 0
 
 
 def _encode(prompt: Prompt, loaded: LoadedModel) -> _EncodedPrompt:

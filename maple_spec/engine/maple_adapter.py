@@ -43,7 +43,8 @@ def prefill_chunk(config: ModelConfig) -> int:
     attention = config.hidden_size * config.head_dim * 2 * (config.num_attention_heads + config.num_key_value_heads)
     experts = 3 * config.hidden_size * config.moe_intermediate_size * config.num_experts_per_tok
     per_token = config.num_hidden_layers * (attention + experts)
-    return min(512, max(16, 1 << (_WEIGHTS_PER_CHUNK // per_token).bit_length() - 1))
+    whole_log2 = (_WEIGHTS_PER_CHUNK // per_token).bit_length() - 1
+    return 1 << min(9, max(4, whole_log2))
 
 
 def load_maple(path_or_id: str | Path | None = None, *, window_keys: int | None = None) -> LoadedModel:

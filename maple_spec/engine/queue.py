@@ -73,13 +73,14 @@ class SlotQueue:
             return True
 
     def find(self, request_id: str) -> Sequence | None:
-        """The waiting or running sequence of that id."""
+        """The waiting or running sequence of that id; not one that was aborted and is about to give the slot back."""
         with self._changed:
             return self._find(request_id)
 
     def _find(self, request_id: str) -> Sequence | None:
-        if self._active is not None and self._active.request_id == request_id:
-            return self._active
+        active = self._active
+        if active is not None and active.request_id == request_id and not active.aborted.is_set():
+            return active
         return self._waiting.get(request_id)
 
     def empty_waiting(self) -> list[Sequence]:

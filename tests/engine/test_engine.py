@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
+from collections.abc import Sequence as SequenceOf
 
 import pytest
 import torch
 
 from maple_spec.engine import ContextFull, Engine, EngineState, TokenStream
+from maple_spec.engine.sequence import Sequence
 from maple_spec.errors import (
     ApiError,
     CheckpointError,
@@ -57,16 +61,16 @@ class FailingToy(ToyModel):
     """Fails at its n-th forward call of a prompt that begins with token 66."""
 
     fail_at = 0
-    error: Exception = RuntimeError("out of luck")
+    error: Callable[[], Exception] = staticmethod(lambda: RuntimeError("out of luck"))
 
-    def new_cache(self, prompt_ids: Sequence[int]) -> list[int]:
+    def new_cache(self, prompt_ids: SequenceOf[int]) -> list[int]:
         self._fails = prompt_ids[0] == 66
         self._calls = 0
         return super().new_cache(prompt_ids)
 
-    def forward(self, token_ids: Sequence[int], cache: list[int]) -> torch.Tensor:
+    def forward(self, token_ids: SequenceOf[int], cache: list[int]) -> torch.Tensor:
         if self._fails and self._calls == self.fail_at:
-            raise self.error
+            raise self.error()
         self._calls += 1
         return super().forward(token_ids, cache)
 
@@ -289,7 +293,7 @@ def test_a_failing_generation_fails_alone_and_the_next_one_works(serve: Serve, f
 
 def test_logits_that_are_no_numbers_fail_the_generation(serve: Serve) -> None:
     class Broken(ToyModel):
-        def forward(self, token_ids: Sequence[int], cache: list[int]) -> torch.Tensor:
+        def forward(self, token_ids: SequenceOf[int], cache: list[int]) -> torch.Tensor:
             return super().forward(token_ids, cache) * float("nan")
 
     engine = serve(Broken(lambda prompt_ids: [97]))
@@ -307,10 +311,10 @@ def test_a_model_can_refuse_a_request_and_can_be_full(serve: Serve) -> None:
     engine = serve(model)
 
     async def main() -> None:
-        model.error = InvalidRequest("no entry fits", param="messages")
+        model.error = lambda: InvalidRequest("no entry fits", param="messages")
         with pytest.raises(InvalidRequest, match="no entry fits"):
             await read(engine.submit("refused", (66,), GREEDY))
-        model.error = ContextFull()
+        model.error = ContextFull
         events = [event async for event in engine.submit("full", (66,), GREEDY)]
         assert events == [TokenEvent(97), TokenEvent(None, FinishReason.LENGTH)]
 
@@ -464,7 +468,7 @@ def test_a_seed_gives_the_same_tokens_alone_and_in_a_queue(serve: Serve) -> None
     """Randomness belongs to the request that runs: neither later arrivals nor requests without a seed touch it."""
 
     class Flat(ToyModel):
-        def forward(self, token_ids: Sequence[int], cache: list[int]) -> torch.Tensor:
+        def forward(self, token_ids: SequenceOf[int], cache: list[int]) -> torch.Tensor:
             return torch.zeros_like(super().forward(token_ids, cache))
 
     engine = serve(Flat(lambda prompt_ids: []))
@@ -483,7 +487,8 @@ def test_a_seed_gives_the_same_tokens_alone_and_in_a_queue(serve: Serve) -> None
     run(main())
 
 
-def test_memory_and_counters_are_flat_after_many_requests_of_every_kind(serve: Serve) -> None:
+def test_after_many_requests_of_every_kind_nothing_of_them_is_left(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, "maple_spec.engine")  # pytest keeps what is logged, and with it the frames of errors
     model = FailingToy(lambda prompt_ids: [97] * 20)
     model.fail_at = 2
     engine = serve(model, max_queue_depth=4)
@@ -503,9 +508,12 @@ def test_memory_and_counters_are_flat_after_many_requests_of_every_kind(serve: S
             stream.close()
 
     async def main() -> None:
-        for batch in range(40):
+        for batch in range(15):
             await asyncio.gather(*(one(batch * 8 + number) for number in range(8)))
         await becomes_idle(engine)
         assert await read(engine.submit("last", (65,), GREEDY)) == [97] * 20 + [END]
 
     run(main())
+    gc.collect()
+    left = [thing for thing in gc.get_objects() if isinstance(thing, Sequence)]
+    assert len(left) <= 1, "the worker thread may still know the last one"
