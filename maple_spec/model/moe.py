@@ -46,16 +46,11 @@ class MoE(nn.Module):
         topk_weights, topk_ids = self.route(x)
         assignments = topk_ids.flatten()
         order = assignments.argsort(stable=True)
-        tokens, shares = order // self.top_k, topk_weights.flatten()[order].unsqueeze(-1)
-        out = torch.zeros(x.shape, dtype=torch.float32, device=x.device)
-        start = 0
-        for expert, count in enumerate(assignments.bincount(minlength=len(self.experts)).tolist()):
-            if count:
-                rows = tokens[start : start + count]
-                result = self.experts[expert](x[rows]).float() * shares[start : start + count]
-                out = out.index_add(0, rows, result)
-                start += count
-        return out.to(x.dtype)
+        counts = assignments.bincount(minlength=len(self.experts)).tolist()
+        pieces = torch.split(x[order // self.top_k], counts)
+        sorted_results = torch.cat([expert(piece) for expert, piece in zip(self.experts, pieces, strict=True)])
+        results = sorted_results[order.argsort()].view(*topk_ids.shape, -1)
+        return (results.float() * topk_weights.unsqueeze(-1)).sum(1).to(x.dtype)
 
     def each_expert(self) -> list[Expert]:
         """The experts in order."""
