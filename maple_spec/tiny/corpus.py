@@ -233,13 +233,13 @@ FIRST: dict[Callable[[Draw], Conversation] | None, float] = {
 }
 WHOLE: dict[Callable[[Draw], Conversation] | None, float] = {
     arithmetic_talk: 0.25,
-    tool_call: 0.3,
+    tool_call: 0.37,
     no_call: 0.06,
-    tool_answer: 0.07,
+    tool_answer: 0.06,
     chat: 0.14,
-    memory: 0.05,
-    copying: 0.1,
-    None: 0.03,
+    memory: 0.04,
+    copying: 0.06,
+    None: 0.02,
 }
 
 
