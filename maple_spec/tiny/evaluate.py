@@ -223,7 +223,7 @@ def start(path: str | None) -> Generator:
     return Generator(engine)
 
 
-async def _run(path: str | None, number: int, show: int, only: str) -> bool:
+async def _run(path: str | None, number: int, show: int, only: list[str]) -> bool:
     generator = start(path)
     table = Table(
         "task",
@@ -234,7 +234,7 @@ async def _run(path: str | None, number: int, show: int, only: str) -> bool:
         "tokens an answer",
         title=f"maple-tiny, {path or 'embedded'}, greedy, held-out questions",
     )
-    chosen = [t for t in TASKS if only in t.name]
+    chosen = [t for t in TASKS if any(part in t.name for part in only)]
     held = True
     with Progress(console=Console(stderr=True)) as progress:
         for task in progress.track(chosen, description="evaluating"):
@@ -257,7 +257,7 @@ def main() -> None:
     parser.add_argument("--model", help="a checkpoint folder; default: the embedded maple-tiny")
     parser.add_argument("--questions", type=int, default=200, help="questions a task (default 200)")
     parser.add_argument("--show", type=int, default=0, help="wrong answers to print for each task")
-    parser.add_argument("--only", default="", help="tasks whose name contains this")
+    parser.add_argument("--only", nargs="+", default=[""], help="tasks whose name contains one of these")
     options = parser.parse_args()
     held = asyncio.run(_run(options.model, options.questions, options.show, options.only))
     sys.exit(0 if held else 1)
