@@ -11,7 +11,7 @@ import threading
 from collections import OrderedDict
 
 from maple_spec.engine.sequence import Sequence
-from maple_spec.errors import EngineOverloaded
+from maple_spec.errors import EngineOverloaded, ShuttingDown
 
 
 class SlotQueue:
@@ -36,11 +36,13 @@ class SlotQueue:
         return 0 if self._active is None else 1
 
     def put(self, sequence: Sequence) -> None:
-        """Give the sequence the slot or a place in the queue; EngineOverloaded where neither is free.
+        """Give the sequence the slot or a place in the queue; EngineOverloaded where neither is free, ShuttingDown once closed.
 
         A request id that is in the queue already is a broken invariant of the caller: ValueError.
         """
         with self._changed:
+            if self._closed:
+                raise ShuttingDown("the server is shutting down")
             if self._find(sequence.request_id) is not None:
                 raise ValueError(f"request id {sequence.request_id!r} is in use")
             if self._active is None:
