@@ -1,4 +1,4 @@
-"""The reader of JSON objects agrees with the standard library's, however the text is cut, and knows at once when it is spoilt."""
+"""The reader of JSON objects agrees with the standard library's, however the text is cut, and knows at once what is spoilt."""
 
 from __future__ import annotations
 
