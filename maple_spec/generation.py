@@ -33,6 +33,7 @@ from maple_spec.types import (
 
 # Prompts up to about this many characters are tokenised on the event loop, in about the time that a thread's hand-over takes.
 _SHORT_PROMPT = 2000
+_END_THINK = b"</think>"
 
 
 class Generator:
@@ -159,9 +160,10 @@ class _Output:
         return self._parse(passed, reason)
 
     def _decode(self, token_id: int) -> str:
-        if self._parser is not None and not self._parser.in_answer:
-            self._begins.append(self._characters)
-        text = self._detokenizer.feed(self._token_bytes(token_id))
+        raw = self._token_bytes(token_id)
+        if self._parser is not None and not self._parser.in_answer and raw != _END_THINK:
+            self._begins.append(self._characters)  # the closing tag is not reasoning, even where it is a stop string
+        text = self._detokenizer.feed(raw)
         self._characters += len(text)
         return text
 

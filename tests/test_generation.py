@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -180,6 +181,11 @@ def test_reasoning_tokens_are_those_generated_before_the_closing_marker(
     finished = events_of(serve(output), request(cap=cap))[-1]
     assert isinstance(finished, Finished)
     assert (finished.usage.reasoning_tokens, finished.usage.completion_tokens) == (reasoning, completion)
+
+
+def test_a_closing_marker_that_is_a_stop_string_is_not_counted_as_reasoning(serve: Callable[..., Generator]) -> None:
+    usage = events_of(serve("abc</think>d"), replace(request(), stop=("</think>",)))[-1].usage  # type: ignore[union-attr]
+    assert (usage.reasoning_tokens, usage.completion_tokens) == (3, 4)
 
 
 def test_a_marker_spelled_by_several_tokens_counts_as_marker(serve: Callable[..., Generator]) -> None:

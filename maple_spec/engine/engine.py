@@ -171,8 +171,12 @@ class Engine:
             runner = Runner(loaded)
         except Exception as error:
             # Whatever a load can raise is the operator's to read, in the log and in /health; the server stays up to say so.
-            logger.exception("loading the model failed")
-            self.error = str(error) if isinstance(error, MapleError) else f"{type(error).__name__}: {error}"
+            if isinstance(error, MapleError):  # says what is wrong in one line
+                self.error = str(error)
+                logger.error("loading the model failed: %s", error)  # noqa: TRY400
+            else:
+                self.error = f"{type(error).__name__}: {error}"
+                logger.exception("loading the model failed")
             self._settle(EngineState.ERROR)
             return
         self.load_seconds = time.monotonic() - began

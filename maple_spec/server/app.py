@@ -21,11 +21,16 @@ from maple_spec.server.wiring import SECURITY
 from maple_spec.settings import Settings
 
 
-def create_app(settings: Settings | None = None, *, load: Callable[[], LoadedModel] | None = None) -> connexion.AsyncApp:
+def create_app(
+    settings: Settings | None = None,
+    *,
+    load: Callable[[], LoadedModel] | None = None,
+    load_failed: Callable[[str], None] | None = None,
+) -> connexion.AsyncApp:
     """An application that loads its model when its lifespan begins.
 
     settings: None reads the environment; a fault in it is then told by /health, and requests get 503. load: what brings the
-    model, where it is not the checkpoint that the settings name.
+    model, where it is not the checkpoint that the settings name. load_failed: is told why the load failed, where it does.
     """
     service = assemble(settings, load=load)
     spec = spec_path()
@@ -34,7 +39,7 @@ def create_app(settings: Settings | None = None, *, load: Callable[[], LoadedMod
         sys.path.insert(0, str(spec.parent))
 
     def lifespan(app: Any) -> AbstractAsyncContextManager[None]:
-        return running(service)
+        return running(service, load_failed)
 
     app = connexion.AsyncApp(
         "maple_spec", specification_dir=spec.parent, lifespan=lifespan, validator_map=VALIDATORS, security_map=SECURITY

@@ -6,6 +6,7 @@ import argparse
 import math
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 from maple_spec import __version__
 from maple_spec.errors import SettingsError
@@ -21,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def serve(**flags: str | None) -> int:
-    """Serve until a signal comes. Flags come before the environment; a bad value ends it with one line and status 1."""
+    """Serve until a signal comes. Flags come before the environment; a bad value or model ends it with status 1."""
     try:
         settings = read_settings(**flags)
     except SettingsError as error:
@@ -31,8 +32,14 @@ def serve(**flags: str | None) -> int:
 
     from maple_spec.server.app import create_app
 
-    uvicorn.run(
-        create_app(settings),
+    failures: list[str] = []
+
+    def load_failed(reason: str) -> None:
+        failures.append(reason)
+        server.should_exit = True
+
+    config = uvicorn.Config(
+        create_app(settings, load_failed=load_failed),
         host=settings.host,
         port=settings.port,
         lifespan="on",
@@ -40,7 +47,14 @@ def serve(**flags: str | None) -> int:
         access_log=False,  # our own line names the request's id
         timeout_graceful_shutdown=math.ceil(settings.shutdown_grace) + 5,  # the engine ends streams before this
     )
-    return 0
+    server = uvicorn.Server(config)
+    with suppress(KeyboardInterrupt):  # the server has already ended in good order when it passes the signal on
+        server.run()
+    for reason in failures:
+        print(reason, file=sys.stderr)
+    if failures:
+        return 1
+    return 0 if server.started else 3  # as uvicorn itself says it
 
 
 def spec() -> int:
