@@ -16,7 +16,7 @@ from maple_spec.tiny.evaluate import TASKS, Task, measure, start
 
 QUESTIONS = 12
 
-# Shares that must be right, one answer or two of twelve below what the shipped weights reach; tool calls are short of their bars.
+# Shares that must be right, an answer or two of twelve below what the weights reach; tool calls are short of their bars.
 AT_LEAST = {
     **dict.fromkeys((task.name for task in TASKS), 0.83),
     "tool call, 1 given": 0.75,
