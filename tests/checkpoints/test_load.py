@@ -98,7 +98,6 @@ def test_a_template_inside_the_tokenizers_settings_counts(folder: Path, template
     assert checkpoints.load(folder).chat_template == "{{ inner }}"
 
 
-@pytest.mark.skipif(not checkpoints.embedded_folder().is_dir(), reason="maple-tiny was not trained in this checkout")
 @pytest.mark.parametrize("nothing", [None, ""])
 def test_no_name_is_the_embedded_model(nothing: str | None) -> None:
     checkpoint = checkpoints.load(nothing)
