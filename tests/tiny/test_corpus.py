@@ -13,6 +13,7 @@ from maple_spec.text import ChatTemplate
 from maple_spec.tiny import corpus, talk, tools
 from maple_spec.tiny.export import TEMPLATE
 from maple_spec.tiny.tokenizer import CONTROL
+from maple_spec.tiny.values import spoken
 from maple_spec.tiny.words import Draw, is_held_out
 from maple_spec.types import ChatPrompt
 
@@ -57,7 +58,7 @@ def test_a_question_for_a_tool_says_every_value_of_the_call(seed: int) -> None:
     call = tools.Call(tool, tools.arguments(draw, tool))
     asked = tools.question(draw, call)
     for value in call.arguments.values():
-        assert tools.spoken(value).rstrip(".?") in asked
+        assert spoken(value).rstrip(".?") in asked
 
 
 @given(SEEDS)
