@@ -50,9 +50,7 @@ def serve(**flags: str | None) -> int:
     server = uvicorn.Server(config)
     with suppress(KeyboardInterrupt):  # the server has already ended in good order when it passes the signal on
         server.run()
-    for reason in failures:
-        print(reason, file=sys.stderr)
-    if failures:
+    if failures:  # the engine has logged the line that says why
         return 1
     return 0 if server.started else 3  # as uvicorn itself says it
 

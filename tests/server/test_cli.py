@@ -38,14 +38,11 @@ def test_a_bad_value_ends_serve_with_status_1_and_one_line(arguments: tuple[str,
     assert ended.stderr == "MAPLE_PORT='99999' must be an integer from 0 to 65535\n"
 
 
-def test_a_model_that_cannot_be_loaded_ends_serve_with_status_1_and_says_which(tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_loaded_ends_serve_with_status_1_and_one_line(tmp_path: Path) -> None:
     ended = run("serve", "--port", "0", "--log-level", "error", "--model-path", str(tmp_path / "absent"))
     assert ended.returncode == 1
-    assert (
-        ended.stderr.splitlines()[-1]
-        == f"{tmp_path}/absent: no such folder; name a folder that holds config.json and safetensors files"
-    )
-    assert "Traceback" not in ended.stderr
+    (line,) = ended.stderr.splitlines()
+    assert line.endswith(f"{tmp_path}/absent: no such folder; name a folder that holds config.json and safetensors files")
 
 
 def test_serve_has_a_flag_for_every_variable(capsys: pytest.CaptureFixture[str]) -> None:
