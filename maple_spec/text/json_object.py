@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import count, islice, pairwise
+from typing import NamedTuple
 
 # What has been read last, and so what may come next. Plain integers: the loop over them is the hot path of the parser.
 (
@@ -101,11 +101,11 @@ def _table() -> list[dict[str, int]]:
 _TABLE = _table()
 _STRING_RUN = re.compile(r'[^"\\\x00-\x1f]*')
 _STRINGS = (_STRING, _KEY_STRING)
+_BEFORE_KEY = (_OBJECT, _NEXT_KEY)
 _IN_OBJECT, _IN_ARRAY = b"{["
 
 
-@dataclass(slots=True)
-class Member:
+class Member(NamedTuple):
     """Where one of the outermost members stands, in characters from the object's opening brace.
 
     The key's quotes lie at key_begin and key_end - 1; the colon and the value, white space around both, between key_end and
@@ -113,22 +113,30 @@ class Member:
     """
 
     key_begin: int
-    key_end: int = 0
-    value_end: int = 0
+    key_end: int
+    value_end: int
 
 
 class JsonObject:
     """Follows the text of one JSON object from its opening brace to its closing one."""
 
-    __slots__ = ("_offset", "_open", "_state", "complete", "failed", "members")
+    __slots__ = ("_key_begins", "_key_ends", "_offset", "_open", "_state", "_value_ends", "complete", "failed")
 
     def __init__(self) -> None:
         self.complete = False
         self.failed = False
-        self.members: list[Member] = []
         self._state = _BEGIN
         self._offset = 0  # characters of earlier pieces
         self._open = bytearray()  # the brackets that are open
+        # Of the outermost members; plain numbers, since a hostile object may have a member every five characters.
+        self._key_begins: list[int] = []
+        self._key_ends: list[int] = []
+        self._value_ends: list[int] = []
+
+    @property
+    def members(self) -> list[Member]:
+        """The outermost members whose values have ended, in order."""
+        return list(map(Member, self._key_begins, self._key_ends, self._value_ends))
 
     def feed(self, text: str, position: int = 0) -> int:
         """Read from text[position] on; return where reading stopped: at the end, behind the object, or at what spoils it."""
@@ -146,8 +154,11 @@ class JsonObject:
                 following = _NEXT_KEY if depth[-1] == _IN_OBJECT else _NEXT_ITEM
             elif following < 0:
                 following = self._act(following, offset + position)
-            elif len(depth) == 1 and following != state:
-                self._note_key(state, following, offset + position)
+            elif following == _KEY_STRING:
+                if len(depth) == 1 and state in _BEFORE_KEY:
+                    self._key_begins.append(offset + position)
+            elif following == _KEY and state == _KEY_STRING and len(depth) == 1:
+                self._key_ends.append(offset + position + 1)
             state = following
             position += 1
         if self.failed:
@@ -155,13 +166,6 @@ class JsonObject:
         self._state = state
         self._offset = offset + position
         return position
-
-    def _note_key(self, state: int, following: int, place: int) -> None:
-        """Keep where a key of the outermost object begins and ends."""
-        if following == _KEY_STRING and state in (_OBJECT, _NEXT_KEY):
-            self.members.append(Member(place))
-        elif following == _KEY:
-            self.members[-1].key_end = place + 1
 
     def _act(self, act: int, place: int) -> int:
         """Carry out an act on the character at that place; return the state that follows."""
@@ -174,8 +178,8 @@ class JsonObject:
         if act == _SPOIL:
             self.failed = True
             return _VALUE
-        if len(self._open) == 1 and self.members:
-            self.members[-1].value_end = place
+        if len(self._open) == 1 and self._key_begins:
+            self._value_ends.append(place)
         if act == _COMMA:
             return _NEXT_KEY
         self.failed = self._open.pop() != (_IN_OBJECT if act == _CLOSE_OBJECT else _IN_ARRAY)
