@@ -15,6 +15,7 @@ from typing import Any
 from maple_spec.engine import Engine, LoadedModel
 from maple_spec.errors import ContextLengthExceeded, InvalidRequest
 from maple_spec.text import Detokenizer, OutputParser, StopMatcher
+from maple_spec.text.output_parser import END_THINK
 from maple_spec.types import (
     ChatPrompt,
     ContentDelta,
@@ -33,7 +34,7 @@ from maple_spec.types import (
 
 # Prompts up to about this many characters are tokenised on the event loop, in about the time that a thread's hand-over takes.
 _SHORT_PROMPT = 2000
-_END_THINK = b"</think>"
+_END_THINK = END_THINK.encode()
 
 
 class Generator:

@@ -16,6 +16,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from maple_spec.errors import SettingsError
 
 PREFIX = "MAPLE_"
+EMBEDDED_NAME = "maple-tiny (embedded)"  # what is served where model_path is None
 
 _ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/\s]+", re.IGNORECASE)
 

@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from maple_spec.checkpoints import mlx_2bit
-from maple_spec.checkpoints.embedded import EMBEDDED_NAME, embedded_folder
+from maple_spec.checkpoints.embedded import embedded_folder
 from maple_spec.checkpoints.tensor_files import read_json
 from maple_spec.checkpoints.text_files import find_tokenizer, read_chat_template, read_eos_token_ids
 from maple_spec.checkpoints.weights import Weights
 from maple_spec.errors import CheckpointError
 from maple_spec.model.config import ModelConfig
 from maple_spec.model.maple import Maple
+from maple_spec.settings import EMBEDDED_NAME
 
-__all__ = ["EMBEDDED_NAME", "Checkpoint", "Weights", "embedded_folder", "load"]
+__all__ = ["Checkpoint", "Weights", "embedded_folder", "load"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import maple_spec
 
-EMBEDDED_NAME = "maple-tiny (embedded)"
-
 
 def embedded_folder() -> Path:
     """The folder of maple-tiny's files inside the installed package."""

@@ -3,6 +3,7 @@
 from maple_spec.kernels.reference import (
     AFFINE_BITS,
     TERNARY_BITS,
+    affine_codes,
     dequantise_affine,
     pack_codes,
     pack_ternary,
@@ -17,6 +18,7 @@ from maple_spec.kernels.reference import (
 __all__ = [
     "AFFINE_BITS",
     "TERNARY_BITS",
+    "affine_codes",
     "dequantise_affine",
     "pack_codes",
     "pack_ternary",

@@ -93,7 +93,16 @@ def dequantise_affine(words: Tensor, scales: Tensor, biases: Tensor, bits: int =
 
 
 def quantise_affine(weight: Tensor, group_size: int, bits: int = AFFINE_BITS) -> tuple[Tensor, Tensor, Tensor]:
-    """Nearest affine codes: float [m, n] -> (words uint32 [m, n * bits / 32], scales, biases bfloat16 [m, n / group_size]).
+    """Packed affine codes: float [m, n] -> (words uint32 [m, n * bits / 32], scales, biases bfloat16 [m, n / group_size]).
+
+    Raises ValueError when groups do not divide the columns.
+    """
+    codes, scales, biases = affine_codes(weight, group_size, bits)
+    return pack_codes(codes.flatten(-2).to(torch.uint8), bits), scales, biases
+
+
+def affine_codes(weight: Tensor, group_size: int, bits: int = AFFINE_BITS) -> tuple[Tensor, Tensor, Tensor]:
+    """Nearest affine codes: float [m, n] -> (codes float32 [m, groups, group_size], scales, biases bfloat16 [m, groups]).
 
     The group's smallest weight maps to code 0 and its largest to the last code. Codes are chosen against the rounded bfloat16
     scale and bias, since those are what a reader multiplies with. Raises ValueError when groups do not divide the columns.
@@ -106,4 +115,4 @@ def quantise_affine(weight: Tensor, group_size: int, bits: int = AFFINE_BITS) ->
     scales = ((groups.amax(-1) - biases.float()) / last_code).to(torch.bfloat16)
     safe_scales = torch.where(scales == 0, torch.ones_like(scales), scales).float()
     codes = ((groups - biases.float().unsqueeze(-1)) / safe_scales.unsqueeze(-1)).round().clamp(0, last_code)
-    return pack_codes(codes.flatten(-2).to(torch.uint8), bits), scales, biases
+    return codes, scales, biases

@@ -25,12 +25,12 @@ def create_app(
     settings: Settings | None = None,
     *,
     load: Callable[[], LoadedModel] | None = None,
-    load_failed: Callable[[str], None] | None = None,
+    load_failed: Callable[[], None] | None = None,
 ) -> connexion.AsyncApp:
     """An application that loads its model when its lifespan begins.
 
     settings: None reads the environment; a fault in it is then told by /health, and requests get 503. load: what brings the
-    model, where it is not the checkpoint that the settings name. load_failed: is told why the load failed, where it does.
+    model, where it is not the checkpoint that the settings name. load_failed: called where the load fails.
     """
     service = assemble(settings, load=load)
     spec = spec_path()

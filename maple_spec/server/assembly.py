@@ -16,7 +16,7 @@ from maple_spec.engine import Engine, EngineState, LoadedModel
 from maple_spec.errors import ModelLoadFailed, SettingsError
 from maple_spec.generation import Generator
 from maple_spec.server import delivery
-from maple_spec.settings import Settings, default_settings, read_settings
+from maple_spec.settings import EMBEDDED_NAME, Settings, default_settings, read_settings
 from maple_spec.wire import responses
 from maple_spec.wire.requests import Call
 from maple_spec.wire.responses import Writer
@@ -58,7 +58,7 @@ class Service:
     @property
     def model_path(self) -> str:
         """What is served, as /health shows it."""
-        return self.settings.model_path or "maple-tiny (embedded)"
+        return self.settings.model_path or EMBEDDED_NAME
 
     def require_settings(self) -> None:
         """Raise ModelLoadFailed where the settings could not be read."""

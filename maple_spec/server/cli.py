@@ -32,11 +32,11 @@ def serve(**flags: str | None) -> int:
 
     from maple_spec.server.app import create_app
 
-    failures: list[str] = []
+    failed = False
 
-    def load_failed(reason: str) -> None:
-        failures.append(reason)
-        server.should_exit = True
+    def load_failed() -> None:  # the engine has logged the line that says why
+        nonlocal failed
+        failed = server.should_exit = True
 
     config = uvicorn.Config(
         create_app(settings, load_failed=load_failed),
@@ -50,7 +50,7 @@ def serve(**flags: str | None) -> int:
     server = uvicorn.Server(config)
     with suppress(KeyboardInterrupt):  # the server has already ended in good order when it passes the signal on
         server.run()
-    if failures:  # the engine has logged the line that says why
+    if failed:
         return 1
     return 0 if server.started else 3  # as uvicorn itself says it
 

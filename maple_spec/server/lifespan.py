@@ -20,26 +20,25 @@ from maple_spec.server.assembly import Service
 
 
 @asynccontextmanager
-async def running(service: Service, load_failed: Callable[[str], None] | None = None) -> AsyncIterator[None]:
-    """Start the service, and stop it on the way out; load_failed is told why the model could not be loaded."""
+async def running(service: Service, load_failed: Callable[[], None] | None = None) -> AsyncIterator[None]:
+    """Start the service, and stop it on the way out; load_failed is called where the model cannot be loaded."""
     _configure_logging(service.settings.log_level)
     with _on_shutdown_signal(lambda: service.engine.drain(service.settings.shutdown_grace)):
         service.start()
-        watch = asyncio.create_task(_watch_load(service, load_failed))
+        watch = asyncio.create_task(_watch_load(service, load_failed)) if load_failed else None
         try:
             yield
         finally:
-            watch.cancel()
+            if watch is not None:
+                watch.cancel()
             await asyncio.to_thread(service.engine.stop)
 
 
-async def _watch_load(service: Service, load_failed: Callable[[str], None] | None) -> None:
-    if load_failed is None:
-        return
+async def _watch_load(service: Service, load_failed: Callable[[], None]) -> None:
     while service.engine.state is EngineState.LOADING:  # noqa: ASYNC110 -- it settles in another thread
         await asyncio.sleep(0.05)
     if service.engine.error is not None:
-        load_failed(service.engine.error)
+        load_failed()
 
 
 def _configure_logging(level: str) -> None:

@@ -23,11 +23,9 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from maple_spec.errors import CheckpointError, InvalidRequest
+from maple_spec.text.output_parser import END_THINK, THINK
 from maple_spec.text.segments import RenderedPrompt, Segment
 from maple_spec.types import ChatPrompt
-
-THINK = "<think>"
-END_THINK = "</think>"
 
 
 class ChatTemplate:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import string
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from maple_spec.tiny import arithmetic, talk, tools
@@ -98,19 +98,20 @@ class _Writer:
     def answer(self, content: str, reasoning: str, calls: Sequence[tools.Call] = ()) -> None:
         self.messages.append(Message("assistant", content, reasoning, tuple(calls), learnt=True))
 
+    def call(self, text: str, calls: Sequence[tools.Call]) -> None:
+        self.ask(text)
+        self.answer("", "\n".join(c.reasoning() for c in calls), calls)
+
     def say(self, exchange: Exchange, aside: str = "") -> None:
         self.ask(exchange.question)
         self.answer(exchange.answer, aside + exchange.reasoning)
 
     def done(self, shown: Sequence[tools.Tool] = ()) -> Conversation:
-        last = max(i for i, m in enumerate(self.messages) if m.role == "assistant")
+        messages = self.messages
         if not self.thinking or self.draw.chance(0.4):
-            bare = [
-                Message(m.role, m.content, None, m.calls) if m.role == "assistant" and i < last else m
-                for i, m in enumerate(self.messages)
-            ]
-            return Conversation(tuple(bare), tuple(shown), self.thinking)
-        return Conversation(tuple(self.messages), tuple(shown), self.thinking)
+            last = max(i for i, m in enumerate(messages) if m.role == "assistant")
+            messages = [replace(m, reasoning=None, learnt=False) if i < last else m for i, m in enumerate(messages)]
+        return Conversation(tuple(messages), tuple(shown), self.thinking)
 
 
 def _writer(draw: Draw, system: float = 0.15, closed: float = 0.12) -> _Writer:
@@ -160,20 +161,12 @@ def tool_call(draw: Draw) -> Conversation:
     writer = _writer(draw, system=0.2, closed=0.15)
     if draw.chance(0.08):
         writer.say(talk.chat(draw), NO_TOOL)
-    if draw.chance(0.18):
-        text, calls = tools.two_calls(draw, shown)
-    else:
-        tool = draw.random.choice(shown)
-        calls = [tools.Call(tool, tools.arguments(draw, tool))]
-        text = tools.question(draw, calls[0])
-    writer.ask(text)
-    writer.answer("", "\n".join(c.reasoning() for c in calls), calls)
+    text, calls = tools.two_calls(draw, shown) if draw.chance(0.18) else tools.one_call(draw, shown)
+    writer.call(text, calls)
     while draw.chance(0.45):  # more turns under the same tools: more to learn for each prompt read
         _results(writer, len(calls))
-        tool = draw.random.choice(shown)
-        calls = [tools.Call(tool, tools.arguments(draw, tool))]
-        writer.ask(tools.question(draw, calls[0]))
-        writer.answer("", calls[0].reasoning(), calls)
+        text, calls = tools.one_call(draw, shown)
+        writer.call(text, calls)
     if draw.chance(0.2):
         _results(writer, len(calls))
     return writer.done(shown)

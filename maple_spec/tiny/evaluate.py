@@ -101,12 +101,7 @@ def _exact(write: Callable[[Draw], Exchange], thinking: bool = True) -> Callable
 def _calls(size: int | None, pair: bool = False, thinking: bool = True) -> Callable[[Draw], Question]:
     def make(draw: Draw) -> Question:
         shown = tools.make_tools(draw, size)
-        if pair:
-            text, calls = tools.two_calls(draw, shown)
-        else:
-            tool = draw.random.choice(shown)
-            calls = [tools.Call(tool, tools.arguments(draw, tool))]
-            text = tools.question(draw, calls[0])
+        text, calls = tools.two_calls(draw, shown) if pair else tools.one_call(draw, shown)
         wanted = tuple((c.tool.name, c.arguments) for c in calls)
         prompt = _prompt([Message("user", text)], tuple(shown), thinking)
         return Question(prompt, lambda a: a.calls == wanted and not a.content.strip())

@@ -15,9 +15,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 COEFFICIENTS = (
-    (4.0848, -6.8946, 2.9270), (3.9505, -6.3029, 2.6377), (3.7418, -5.5913, 2.3037), (2.8769, -3.1427, 1.2046), (2.8366,
-    -3.0525, 1.2012),
-)  # fmt: skip
+    (4.0848, -6.8946, 2.9270),
+    (3.9505, -6.3029, 2.6377),
+    (3.7418, -5.5913, 2.3037),
+    (2.8769, -3.1427, 1.2046),
+    (2.8366, -3.0525, 1.2012),
+)
 
 
 def orthogonalized(matrices: Tensor) -> Tensor:
@@ -52,11 +55,10 @@ class Muon(torch.optim.Optimizer):
                 rows, columns = parameter.shape[-2:]
                 by_size.setdefault((rows, columns), []).append((parameter, update.view(-1, rows, columns)))
             for (rows, columns), entries in by_size.items():
-                updates = iter(_shared(torch.cat([u for _, u in entries])))
+                updates = torch.split(_shared(torch.cat([u for _, u in entries])), [len(u) for _, u in entries])
                 scale = group["lr"] * max(1.0, rows / columns) ** 0.5
-                for parameter, update in entries:
-                    mine = torch.stack([next(updates) for _ in update])
-                    parameter.add_(mine.view(parameter.shape), alpha=-scale)
+                for (parameter, _), update in zip(entries, updates, strict=True):
+                    parameter.add_(update.reshape(parameter.shape), alpha=-scale)
 
 
 def _shared(matrices: Tensor) -> Tensor:

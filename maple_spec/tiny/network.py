@@ -1,18 +1,13 @@
 """The trainable twin of maple_spec.model.Maple: batched, with ternary weights made anew from float32 ones at every step.
 
 Latent weights are float32; the forward pass sees what the checkpoint will hold: {-alpha, 0, +alpha} rows for attention and
-experts (kernels.quantise_rows), 4-bit groups of 64 for embedding and head. Gradients pass straight
-through both. Products run in bfloat16, sums and norms in float32. Written for CPUs: attention is two plain matrix products
-with an additive mask (the fused attention's backward pass is several times slower at these lengths), experts are products
-over rows sorted by expert.
+experts (kernels.quantise_rows), 4-bit groups of 64 for embedding and head. Gradients pass straight through both. Products run
+in bfloat16, sums and norms in float32. Written for CPUs: attention is two plain matrix products with an additive mask (the
+fused attention's backward pass is several times slower at these lengths).
 """
 
 from __future__ import annotations
 
-import functools
-import os
-import shutil
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,25 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from maple_spec import kernels
+from maple_spec.tiny.experts import through_experts
+from maple_spec.tiny.fused import apply, fused
+
 HALF = torch.bfloat16
-ALIGN = 64  # rows
-
-
-def fused(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function through torch.compile, at its first call, where there is a C++ compiler: it halves the time of a step.
-
-    Without a compiler, or with TORCH_COMPILE_DISABLE=1, it runs as it is written.
-    """
-    made: list[Callable[..., Any]] = []
-
-    @functools.wraps(function)
-    def call(*args: Any) -> Any:
-        if not made:
-            plain = os.environ.get("TORCH_COMPILE_DISABLE") == "1" or shutil.which("g++") is None
-            made.append(function if plain else torch.compile(function, dynamic=True))
-        return made[0](*args)
-
-    return call
 
 
 @dataclass(frozen=True)
@@ -89,12 +70,6 @@ class Shape:
         }
 
 
-def _apply(function: type[torch.autograd.Function], *arguments: Any) -> Tensor:
-    """function.apply, which torch leaves untyped."""
-    out: Tensor = function.apply(*arguments)  # type: ignore[no-untyped-call]
-    return out
-
-
 class _StraightThrough(torch.autograd.Function):
     """Forward: the given rounding of a weight, in bfloat16. Backward: the gradient as it comes."""
 
@@ -109,106 +84,16 @@ class _StraightThrough(torch.autograd.Function):
 
 @fused
 def ternary(weight: Tensor) -> Tensor:
-    """The rounding of kernels.quantise_rows: the mean of what is above 0.7 mean|w| in bfloat16, its sign, and 0."""
-    magnitude = weight.abs()
-    kept = magnitude > 0.7 * magnitude.mean(-1, keepdim=True)
-    alpha = (magnitude * kept).sum(-1, keepdim=True) / kept.sum(-1, keepdim=True).clamp(min=1)
-    return (torch.sign(weight) * kept).to(HALF) * alpha.to(HALF)
+    """The weight as kernels.quantise_rows rounds it, in bfloat16."""
+    signs, row_scale = kernels.quantise_rows(weight)
+    return signs.to(HALF) * row_scale[..., None].to(HALF)
 
 
 @fused
 def four_bit(weight: Tensor) -> Tensor:
-    """The rounding of kernels.quantise_affine: 4 bits in groups of 64 along the row, scale and bias in bfloat16."""
-    groups = weight.view(weight.shape[0], -1, 64)
-    bias = groups.amin(-1, keepdim=True).to(HALF).float()
-    scale = ((groups.amax(-1, keepdim=True) - bias) / 15).to(HALF).float().clamp(min=1e-30)
-    codes = ((groups - bias) / scale).round().clamp(0, 15)
-    return (codes * scale + bias).view_as(weight).to(HALF)
-
-
-class _Experts(torch.autograd.Function):
-    """Clamped SwiGLU experts: one product an expert and matrix over its own rows, written in place.
-
-    rows [R, H] are sorted by expert, each expert's part padded to a multiple of ALIGN rows: products of ever new sizes would
-    have the matrix library build a new kernel for each, which takes longer than the product.
-    """
-
-    @staticmethod
-    def forward(  # noqa: PLR0917 -- autograd passes by position
-        ctx: Any, rows: Tensor, gate_up: Tensor, down: Tensor, ends: list[int], limit: float
-    ) -> Tensor:
-        inner = rows.new_empty(rows.shape[0], gate_up.shape[1])
-        out = torch.empty_like(rows)
-        parts = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
-        for expert, part in enumerate(parts):
-            torch.mm(rows[part], gate_up[expert].t(), out=inner[part])
-        act = _swiglu(inner, limit)
-        for expert, part in enumerate(parts):
-            torch.mm(act[part], down[expert].t(), out=out[part])
-        ctx.save_for_backward(rows, gate_up, down, inner, act)
-        ctx.parts, ctx.limit = parts, limit
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        rows, gate_up, down, inner, act = ctx.saved_tensors
-        d_out = grads[0].contiguous()
-        d_act, d_rows = torch.empty_like(act), torch.empty_like(rows)
-        d_gate_up, d_down = torch.empty_like(gate_up), torch.empty_like(down)
-        for expert, part in enumerate(ctx.parts):
-            torch.mm(d_out[part], down[expert], out=d_act[part])
-            torch.mm(d_out[part].t(), act[part], out=d_down[expert])
-        d_inner = _swiglu_backward(d_act, inner, ctx.limit)
-        for expert, part in enumerate(ctx.parts):
-            torch.mm(d_inner[part], gate_up[expert], out=d_rows[part])
-            torch.mm(d_inner[part].t(), rows[part], out=d_gate_up[expert])
-        return d_rows, d_gate_up, d_down, None, None
-
-
-@fused
-def _swiglu(inner: Tensor, limit: float) -> Tensor:
-    gate, up = inner.float().chunk(2, -1)
-    return (F.silu(gate.clamp(max=limit)) * up.clamp(-limit, limit)).to(inner.dtype)
-
-
-@fused
-def _swiglu_backward(d_act: Tensor, inner: Tensor, limit: float) -> Tensor:
-    gate, up = inner.float().chunk(2, -1)
-    sigmoid = torch.sigmoid(gate)
-    silu = F.silu(gate.clamp(max=limit))
-    d_gate = d_act * up.clamp(-limit, limit) * (sigmoid + gate * sigmoid * (1 - sigmoid)) * (gate < limit)
-    d_up = d_act * silu * (up.abs() < limit)
-    return torch.cat([d_gate, d_up], -1).to(inner.dtype)
-
-
-class _Dispatch(torch.autograd.Function):
-    """Rows to their experts: out[slots[i, j]] = rows[i]; the slots that nobody takes hold row 0 and get no gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, slots: Tensor, source: Tensor) -> Tensor:
-        ctx.save_for_backward(slots)
-        return rows.index_select(0, source)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        (slots,) = ctx.saved_tensors
-        return grads[0].index_select(0, slots.view(-1)).view(*slots.shape, -1).sum(1), None, None
-
-
-class _Collect(torch.autograd.Function):
-    """The way back: out[i, j] = rows[slots[i, j]]."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, slots: Tensor) -> Tensor:
-        ctx.save_for_backward(slots)
-        ctx.size = rows.shape
-        return rows.index_select(0, slots.view(-1)).view(*slots.shape, -1)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        (slots,) = ctx.saved_tensors
-        out = grads[0].new_zeros(ctx.size)
-        return out.index_copy_(0, slots.view(-1), grads[0].reshape(slots.numel(), -1)), None
+    """The weight as kernels.affine_codes rounds it in groups of 64, in bfloat16."""
+    codes, scales, biases = kernels.affine_codes(weight, 64)
+    return (codes * scales.float()[..., None] + biases.float()[..., None]).flatten(-2).to(HALF)
 
 
 class Layer(nn.Module):
@@ -275,13 +160,13 @@ class Network(nn.Module):
 
     def rounded(self) -> dict[str, Tensor]:
         """What the checkpoint will hold, by latent name, attached to the latent weights by straight-through gradients."""
-        out = {"word_embeddings": _apply(_StraightThrough, self.word_embeddings, four_bit(self.word_embeddings.detach()))}
-        out["lm_head"] = _apply(_StraightThrough, self.lm_head, four_bit(self.lm_head.detach()))
+        out = {"word_embeddings": apply(_StraightThrough, self.word_embeddings, four_bit(self.word_embeddings.detach()))}
+        out["lm_head"] = apply(_StraightThrough, self.lm_head, four_bit(self.lm_head.detach()))
         for index, layer in enumerate(self.layers):
             made = {}
             for name in TERNARY:
                 weight = getattr(layer, name)
-                made[name] = _apply(_StraightThrough, weight, ternary(weight.detach()))
+                made[name] = apply(_StraightThrough, weight, ternary(weight.detach()))
             out[f"{index}.qkv"] = torch.cat([made["q_proj"], made["k_proj"], made["v_proj"]])
             out[f"{index}.o"] = made["o_proj"]
             out[f"{index}.gate_up"] = torch.cat([made["gate_proj"], made["up_proj"]], 1)
@@ -326,9 +211,8 @@ class Network(nn.Module):
         probabilities = torch.softmax(F.linear(x.float(), layer.gate), -1)
         topk_weights, topk_ids = probabilities.topk(top, -1)
         topk_weights = topk_weights / topk_weights.sum(-1, keepdim=True)
-        slots, source, ends, counts = _places(topk_ids, self.shape.num_experts)
-        rows = _apply(_Experts, _apply(_Dispatch, x, slots, source), *weights, ends, self.shape.swiglu_limit)
-        out = _combine(residual, _apply(_Collect, rows, slots), topk_weights)
+        answers, counts = through_experts(x, topk_ids, *weights, self.shape.swiglu_limit)
+        out = _combine(residual, answers, topk_weights)
         return out, self.shape.num_experts * (counts / (tokens * top) * probabilities.mean(0)).sum()
 
     def forward(self, token_ids: Tensor, made: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
@@ -345,19 +229,3 @@ class Network(nn.Module):
             x, even = self._mixture(layer, (made[f"{index}.gate_up"], made[f"{index}.down"]), normed, x)
             balance = balance + even
         return F.linear(_norm(x, self.norm, eps), made["lm_head"]), balance / len(self.layers)
-
-
-def _places(topk_ids: Tensor, experts: int) -> tuple[Tensor, Tensor, list[int], Tensor]:
-    """topk_ids [N, K] -> each choice's slot [N, K], each slot's row, the end of each expert's padded part, its choices."""
-    choice = topk_ids.reshape(-1)
-    counts = torch.bincount(choice, minlength=experts)
-    padded = ((counts + ALIGN - 1) // ALIGN * ALIGN).clamp(min=ALIGN)
-    ends = padded.cumsum(0)
-    order = torch.argsort(choice, stable=True)
-    shift = (ends - padded) - (counts.cumsum(0) - counts)
-    slots = torch.empty_like(choice)
-    slots[order] = torch.arange(choice.numel()) + shift[choice[order]]
-    size = ends.tolist()
-    source = torch.zeros(size[-1], dtype=torch.long)
-    source[slots] = torch.arange(choice.numel()) // topk_ids.shape[1]
-    return slots.view_as(topk_ids), source, size, counts

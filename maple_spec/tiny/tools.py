@@ -247,6 +247,13 @@ def question(draw: Draw, call: Call) -> str:
     return text
 
 
+def one_call(draw: Draw, tools: list[Tool]) -> tuple[str, list[Call]]:
+    """A question that needs one call of one of the tools."""
+    tool = draw.random.choice(tools)
+    call = Call(tool, arguments(draw, tool))
+    return question(draw, call), [call]
+
+
 SAME_TOOL = [
     "What is the {noun} in {x} and {y}?", "{verb} the {noun} for {x} and {y}", "{verb} {noun} {x} and {y}",
     "Call {name} for {x} and for {y}",

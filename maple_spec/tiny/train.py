@@ -23,8 +23,9 @@ from torch.multiprocessing.spawn import spawn
 
 from maple_spec.tiny.batches import Batch, batches
 from maple_spec.tiny.export import export
+from maple_spec.tiny.fused import fused
 from maple_spec.tiny.muon import Muon
-from maple_spec.tiny.network import TERNARY, Network, Shape, fused
+from maple_spec.tiny.network import TERNARY, Network, Shape
 from maple_spec.tiny.tokenizer import load_or_learn
 
 

@@ -10,47 +10,8 @@ from hypothesis import strategies as st
 
 from maple_spec.errors import CheckpointError
 from maple_spec.model import ModelConfig
+from tests.model.published import PUBLISHED
 from tests.model.random_model import BASE
-
-PUBLISHED: dict[str, Any] = {
-    "architectures": ["MapleForCausalLM"],
-    "auto_map": {"AutoConfig": "configuration_maple.MapleConfig", "AutoModelForCausalLM": "modeling_maple.MapleForCausalLM"},
-    "dtype": "bfloat16",
-    "vocab_size": 151936,
-    "hidden_size": 2048,
-    "num_hidden_layers": 24,
-    "num_attention_heads": 16,
-    "num_key_value_heads": 4,
-    "head_dim": 128,
-    "moe_intermediate_size": 512,
-    "num_experts": 256,
-    "num_experts_per_tok": 8,
-    "num_shared_experts": 0,
-    "intermediate_size": 4096,
-    "norm_topk_prob": True,
-    "router_dtype": "fp32",
-    "moe_router_enable_expert_bias": False,
-    "rms_norm_eps": 1e-6,
-    "rope_theta": 10000,
-    "partial_rotary_factor": 0.5,
-    "rope_scaling": None,
-    "nope_on_global_attention": True,
-    "layer_types": (["sliding_attention"] * 3 + ["full_attention"]) * 6,
-    "sliding_window": 512,
-    "max_window_layers": 24,
-    "max_position_embeddings": 131072,
-    "use_qk_norm": True,
-    "use_rmsnorm": True,
-    "hidden_act": "silu",
-    "tie_word_embeddings": False,
-    "bos_token_id": 151643,
-    "eos_token_id": 151645,
-    "pad_token_id": None,
-    "attention_dropout": 0.0,
-    "preaffine": False,
-    "quantize": True,
-    "transformers_version": "4.57.1",
-}
 
 
 def test_the_published_config() -> None:

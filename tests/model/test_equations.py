@@ -12,6 +12,7 @@ from torch import Tensor
 
 from maple_spec.model import Maple, ModelConfig
 from tests.model import naive
+from tests.model.published import PUBLISHED
 from tests.model.random_model import BASE, configs, random_model, random_tensors, random_tokens
 
 
@@ -105,21 +106,8 @@ def test_tied_embeddings_are_one_parameter() -> None:
 
 def test_the_published_sizes_give_the_published_tensors() -> None:
     """18,651 tensors and 20,214,030,336 parameters, under the names of the BF16 checkpoint."""
-    published = BASE | {
-        "vocab_size": 151936,
-        "hidden_size": 2048,
-        "num_hidden_layers": 24,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 4,
-        "head_dim": 128,
-        "moe_intermediate_size": 512,
-        "num_experts": 256,
-        "num_experts_per_tok": 8,
-        "layer_types": (["sliding_attention"] * 3 + ["full_attention"]) * 6,
-        "sliding_window": 512,
-    }
     with torch.device("meta"):
-        shapes = {name: list(p.shape) for name, p in Maple(ModelConfig.from_dict(published)).named_parameters()}
+        shapes = {name: list(p.shape) for name, p in Maple(ModelConfig.from_dict(PUBLISHED)).named_parameters()}
     assert len(shapes) == 18_651
     assert sum(torch.Size(shape).numel() for shape in shapes.values()) == 20_214_030_336
     attention, mlp = "model.layers.23.self_attn", "model.layers.23.mlp"
