@@ -12,7 +12,7 @@ from torch import Tensor
 
 from maple_spec.model import KVCache, Maple, ModelConfig
 from maple_spec.model.kv_cache import FIRST_CAPACITY
-from tests.model.random_model import BASE, configs, random_model, random_tokens
+from tests.model.random_model import BASE, assert_logits, configs, random_model, random_tokens
 
 
 @st.composite
@@ -42,7 +42,7 @@ def test_any_split_gives_the_logits_of_the_whole(
     if fast:
         model.prepare_decoding()
     cache = KVCache(model.config, ring=ring)
-    assert_same_logits(in_steps(model, tokens, sizes, cache), whole)
+    assert_logits(in_steps(model, tokens, sizes, cache), whole, config, seed, tokens, atol=1e-4)
     assert cache.length == len(tokens)
 
 

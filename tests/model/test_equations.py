@@ -13,7 +13,7 @@ from torch import Tensor
 from maple_spec.model import Maple, ModelConfig
 from tests.model import naive
 from tests.model.published import PUBLISHED
-from tests.model.random_model import BASE, configs, random_model, random_tensors, random_tokens
+from tests.model.random_model import BASE, assert_logits, configs, random_model, random_tensors, random_tokens
 
 
 def naive_logits(config: dict[str, Any], seed: int, tokens: Tensor) -> Tensor:
@@ -28,7 +28,7 @@ def test_logits_are_those_of_the_equations(config: dict[str, Any], count: int, s
     tokens = random_tokens(config, count, seed)
     logits = random_model(config, seed)(tokens)
     assert logits.dtype == torch.float32
-    torch.testing.assert_close(logits.double(), naive_logits(config, seed, tokens), rtol=1e-4, atol=2e-4)
+    assert_logits(logits, naive_logits(config, seed, tokens), config, seed, tokens, atol=2e-4)
 
 
 @settings(max_examples=15)
@@ -39,7 +39,7 @@ def test_decoding_steps_are_those_of_the_equations(config: dict[str, Any], count
     model.prepare_decoding()
     cache = model.new_cache()
     logits = torch.cat([model(tokens[position : position + 1], cache) for position in range(count)])
-    torch.testing.assert_close(logits.double(), naive_logits(config, seed, tokens), rtol=1e-4, atol=2e-4)
+    assert_logits(logits, naive_logits(config, seed, tokens), config, seed, tokens, atol=2e-4)
 
 
 @pytest.mark.parametrize("extra", [0, 1])
