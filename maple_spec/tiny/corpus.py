@@ -13,9 +13,9 @@ from maple_spec.tiny.arithmetic import Exchange
 from maple_spec.tiny.words import Draw
 
 START, END, EOT = "<|im_start|>", "<|im_end|>", "<|endoftext|>"
-TOOLS_HEAD = "# Tools\n\nYou may call functions to help the user. Their signatures are in <tools></tools>:\n<tools>"
+TOOLS_HEAD = "# Tools\n\nYou may call functions. Signatures are in <tools></tools>:\n<tools>"
 TOOLS_TAIL = (
-    "\n</tools>\n\nFor each call, return a JSON object with function name and arguments in <tool_call></tool_call>:\n"
+    "\n</tools>\n\nReturn name and arguments as JSON in <tool_call></tool_call>:\n"
     '<tool_call>\n{"name": <function-name>, "arguments": <args-json-object>}\n</tool_call>'
 )
 SYSTEM = [
@@ -163,7 +163,7 @@ def tool_call(draw: Draw) -> Conversation:
         writer.say(talk.chat(draw), NO_TOOL)
     text, calls = tools.two_calls(draw, shown) if draw.chance(0.18) else tools.one_call(draw, shown)
     writer.call(text, calls)
-    while draw.chance(0.45):  # more turns under the same tools: more to learn for each prompt read
+    while draw.chance(0.6 - 0.1 * len(shown)):  # more turns under the same tools: more to learn for each prompt read
         _results(writer, len(calls))
         text, calls = tools.one_call(draw, shown)
         writer.call(text, calls)
@@ -225,10 +225,10 @@ FIRST: dict[Callable[[Draw], Conversation] | None, float] = {
     None: 0.04,
 }
 WHOLE: dict[Callable[[Draw], Conversation] | None, float] = {
-    arithmetic_talk: 0.25,
-    tool_call: 0.37,
-    no_call: 0.06,
-    tool_answer: 0.06,
+    arithmetic_talk: 0.19,
+    tool_call: 0.45,
+    no_call: 0.05,
+    tool_answer: 0.05,
     chat: 0.14,
     memory: 0.04,
     copying: 0.06,

@@ -197,7 +197,7 @@ def copy_drill(draw: Draw) -> Exchange:
     ]
     if draw.chance(0.3):
         return only_word(draw)
-    text = " ".join(draw.random.choice(makers)() for _ in range(draw.random.randint(2, 14)))
+    text = draw.fresh(lambda: " ".join(draw.random.choice(makers)() for _ in range(draw.random.randint(2, 14))))
     if draw.chance(0.25):
         text = json.dumps({draw.word(): text})
     return Exchange(draw.pick(REPEAT).format(t=text), f"I repeat: {text}", text)

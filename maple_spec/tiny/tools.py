@@ -7,11 +7,12 @@ value as JSON, so that the call itself is a copy of what stands just above it.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from maple_spec.tiny.values import KINDS, PARAMETERS, Parameter, spoken, value
-from maple_spec.tiny.words import Draw
+from maple_spec.tiny.words import Draw, is_held_out
 
 
 @dataclass(frozen=True)
@@ -47,34 +48,55 @@ class Call:
         return {"type": "function", "function": {"name": self.tool.name, "arguments": arguments}}
 
 
-def _name(draw: Draw) -> tuple[str, str, str]:  # noqa: PLR0911 -- a table of styles
-    """A tool name with its verb and noun (empty where the name says nothing)."""
+def _name(draw: Draw) -> tuple[str, str, str]:
+    """A tool name on the draw's side of the held-out rule, with its verb and noun (empty where the name says nothing)."""
+    while True:
+        name, verb, noun = draw.part(lambda: _any_name(draw))
+        if is_held_out(name) == draw.held_out:
+            return name, verb, noun
+
+
+def _any_name(draw: Draw) -> tuple[str, str, str]:  # noqa: PLR0911 -- a table of styles
     verb, noun = draw.doing(), draw.thing()
     kind = draw.random.random()
-    if kind < 0.32:
+    if kind < 0.38:
         return f"{verb}_{noun}", verb, noun
-    if kind < 0.45:
+    if kind < 0.53:
         second = draw.thing()
         return f"{verb}_{noun}_{second}", verb, f"{noun} {second}"
-    if kind < 0.52:
+    if kind < 0.61:
         adjective = draw.pick(["current", "new", "all", "latest", "my", "user"])
         return f"{verb}_{adjective}_{noun}", verb, f"{adjective} {noun}"
-    if kind < 0.62:
-        return f"{verb}{noun.capitalize()}", verb, noun
-    if kind < 0.66:
-        return f"{verb}-{noun}", verb, noun
     if kind < 0.72:
+        return f"{verb}{noun.capitalize()}", verb, noun
+    if kind < 0.76:
+        return f"{verb}-{noun}", verb, noun
+    if kind < 0.81:
         made = draw.syllables(1, 3)
         return f"{verb}_{made}", verb, made
-    if kind < 0.8:
+    if kind < 0.86:
         return draw.syllables(2, 4), "", ""
-    if kind < 0.88:
+    if kind < 0.89:
         return f"{draw.syllables(1, 2)}_{draw.syllables(1, 2)}", "", ""
-    if kind < 0.92:
+    if kind < 0.91:
         return f"{draw.syllables(2, 3)}_{draw.random.randint(1, 99)}", "", ""
     if kind < 0.96:
         return f"{noun}_{draw.pick(['tool', 'function', 'api', 'service', 'lookup'])}", "", noun
     return verb, verb, ""
+
+
+def _parameter_name(draw: Draw) -> str:
+    """A name that a client's author might choose, or an invented one."""
+    kind = draw.random.random()
+    if kind < 0.3:
+        return draw.noun()
+    if kind < 0.62:
+        return draw.fresh(lambda: f"{draw.thing()}_{draw.pick([draw.thing(), 'id', 'name', 'code', 'type', 'date'])}")
+    if kind < 0.76:
+        return draw.fresh(lambda: f"{draw.thing()}{draw.thing().capitalize()}")
+    if kind < 0.9:
+        return draw.word()
+    return draw.syllables(1, 3)
 
 
 def _parameter(draw: Draw, used: set[str]) -> Parameter:
@@ -82,9 +104,7 @@ def _parameter(draw: Draw, used: set[str]) -> Parameter:
         if draw.chance(0.5) and not draw.held_out:
             name, kind = draw.random.choice(PARAMETERS)
         else:
-            two = lambda: f"{draw.word()}_{draw.pick([draw.word(), 'id', 'name', 'code', 'type', 'date'])}"  # noqa: E731
-            camel = lambda: f"{draw.syllables(1, 2)}{draw.noun().capitalize()}"  # noqa: E731
-            name = draw.fresh(draw.random.choice([draw.word, draw.word, two, lambda: draw.syllables(1, 3), camel]))
+            name = _parameter_name(draw)
             kind = draw.pick(KINDS)
         if name.lower() not in used:
             used.add(name.lower())
@@ -118,17 +138,22 @@ def _describe(draw: Draw, parameter: Parameter, style: float, noun: str) -> dict
     return schema
 
 
-def make_tool(draw: Draw, used: set[str]) -> Tool:
-    """A tool with a new name, zero to four parameters and a JSON Schema in one of the styles that clients send."""
-    name, verb, noun = _name(draw)
-    while name in used:
-        name, verb, noun = _name(draw)
-    used.add(name)
+def _distinct(draw: Draw, beside: Sequence[Tool]) -> tuple[str, str, str, bool]:
+    """Name, verb, noun and whether the name says both; no question for one of the tools would do for another."""
+    while True:
+        name, said_verb, said_noun = _name(draw)
+        verb, noun = said_verb or draw.doing(), said_noun or draw.thing()
+        others = {word for t in beside for word in (t.name, *t.noun.split(" "))} | {t.verb for t in beside if name == verb}
+        if not others & {name, *noun.split(" ")} and verb not in {t.name for t in beside}:
+            return name, verb, noun, bool(said_verb and said_noun)
+
+
+def make_tool(draw: Draw, beside: Sequence[Tool] = ()) -> Tool:
+    """A tool unlike those beside it, with zero to four parameters and a JSON Schema in one of the styles that clients send."""
+    name, verb, noun, said = _distinct(draw, beside)
     size = int(draw.weighted({"0": 0.06, "1": 0.42, "2": 0.3, "3": 0.16, "4": 0.06}))
     taken: set[str] = set()
     parameters = tuple(_parameter(draw, taken) for _ in range(size))
-    said = verb != "" and noun != ""
-    verb, noun = verb or draw.doing(), noun or draw.thing()
     style = draw.random.random()
     schema: dict[str, Any] = {"type": "object", "properties": {p.name: _describe(draw, p, style, noun) for p in parameters}}
     if draw.chance(0.85):
@@ -152,8 +177,10 @@ def make_tool(draw: Draw, used: set[str]) -> Tool:
 
 def make_tools(draw: Draw, size: int | None = None) -> list[Tool]:
     """One to four tools with different names."""
-    used: set[str] = set()
-    return [make_tool(draw, used) for _ in range(size or int(draw.weighted({"1": 0.4, "2": 0.28, "3": 0.2, "4": 0.12})))]
+    tools: list[Tool] = []
+    for _ in range(size or int(draw.weighted({"1": 0.34, "2": 0.26, "3": 0.22, "4": 0.18}))):
+        tools.append(make_tool(draw, tools))
+    return tools
 
 
 def arguments(draw: Draw, tool: Tool) -> dict[str, Any]:
@@ -225,7 +252,8 @@ def _frame(draw: Draw, call: Call) -> str:
     leading = [p.name for p in tool.parameters[: len(values)]] == list(call.arguments)
     if len(values) == 1 and leading:
         return draw.pick(ONE_VALUE).format(**words, x=values[0], p=names[0])
-    if len(values) == 2 and leading and draw.chance(0.3):
+    bare = not any(isinstance(v, list) for v in call.arguments.values())
+    if len(values) == 2 and leading and bare and draw.chance(0.3):
         return draw.pick(MANY_BARE).format(**words, a=values[0], b=values[1])
     pair = draw.pick(PAIR)
     pairs = [pair.format(p=p, x=x) for p, x in zip(names, values, strict=True)]

@@ -57,13 +57,13 @@ class Parameter:
 
 
 def value(draw: Draw, parameter: Parameter) -> Any:  # noqa: PLR0911, PLR0912 -- a table of kinds
-    """A value of the parameter's kind."""
+    """A value of the parameter's kind; a text on the draw's side of the held-out rule."""
     r = draw.random
     match parameter.kind:
         case "place":
             return draw.place()
         case "name":
-            return draw.name() if draw.chance(0.8) else f"{draw.name()} {draw.name()}"
+            return draw.name() if draw.chance(0.8) else draw.fresh(lambda: f"{draw.name()} {draw.name()}")
         case "int":
             return -draw.number(3) if draw.chance(0.05) else draw.number()
         case "float":
@@ -75,14 +75,12 @@ def value(draw: Draw, parameter: Parameter) -> Any:  # noqa: PLR0911, PLR0912 --
         case "time":
             return f"{r.randint(0, 23):02d}:{r.randint(0, 59):02d}"
         case "email":
-            return f"{draw.syllables(1, 2)}@{draw.syllables(1, 2)}.{draw.pick(['com', 'org', 'net'])}"
+            return draw.fresh(lambda: f"{draw.syllables(1, 2)}@{draw.syllables(1, 2)}.{draw.pick(['com', 'org', 'net'])}")
         case "url":
-            return f"https://{draw.syllables(1, 2)}.{draw.pick(['com', 'org', 'io'])}" + (
-                f"/{draw.word()}" if draw.chance(0.5) else ""
-            )
+            tail = f"/{draw.word()}" if draw.chance(0.5) else ""
+            return draw.fresh(lambda: f"https://{draw.syllables(1, 2)}.{draw.pick(['com', 'org', 'io'])}{tail}")
         case "path":
-            folders = "/".join(draw.syllables(1, 2) for _ in range(r.randint(1, 2)))
-            return f"{draw.pick(['/', ''])}{folders}.{draw.pick(['txt', 'csv', 'py', 'json'])}"
+            return draw.fresh(lambda: _path(draw))
         case "code":
             return draw.code(4, 8)
         case "caps":
@@ -90,12 +88,17 @@ def value(draw: Draw, parameter: Parameter) -> Any:  # noqa: PLR0911, PLR0912 --
         case "digits":
             return draw.fresh(lambda: "".join(r.choice("0123456789") for _ in range(r.randint(4, 7))))
         case "phrase":
-            return " ".join(draw.word() for _ in range(r.randint(2, 5)))
+            return draw.fresh(lambda: " ".join(draw.word() for _ in range(r.randint(2, 5))))
         case "enum":
             return draw.pick(parameter.choices)
         case "list":
             return [draw.word(), draw.word()]
     return draw.word()
+
+
+def _path(draw: Draw) -> str:
+    folders = "/".join(draw.syllables(1, 2) for _ in range(draw.random.randint(1, 2)))
+    return f"{draw.pick(['/', ''])}{folders}.{draw.pick(['txt', 'csv', 'py', 'json'])}"
 
 
 def spoken(item: Any) -> str:

@@ -1,7 +1,8 @@
 """Words, names, numbers and the rule that holds some of them out.
 
 A text is held out when its salted CRC-32 is divisible by ten: training never draws such an operand pair, tool name, parameter
-name or value, and the evaluation draws no other. One rule for words from lists and for invented ones alike.
+name or value, and the evaluation draws no other. A text is judged whole: get_weather may be held out while weather is not.
+One rule for words from lists and for invented ones alike.
 """
 
 from __future__ import annotations
@@ -9,7 +10,10 @@ from __future__ import annotations
 import random
 import string
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 from zlib import crc32
+
+T = TypeVar("T")
 
 NOUNS = [
     "weather", "stock", "price", "user", "order", "file", "note", "task", "event", "email", "message", "song",
@@ -108,6 +112,7 @@ class Draw:
     def __init__(self, seed: str | int, held_out: bool = False) -> None:
         self.random = random.Random(seed)
         self.held_out = held_out
+        self._within = False  # a larger text, which is judged whole
 
     def chance(self, probability: float) -> bool:
         """True with this probability."""
@@ -121,11 +126,19 @@ class Draw:
         """One key, by weight."""
         return self.random.choices(list(options), list(options.values()))[0]
 
+    def part(self, make: Callable[[], T]) -> T:
+        """What make draws for a larger text: held out or not."""
+        outer, self._within = self._within, True
+        try:
+            return make()
+        finally:
+            self._within = outer
+
     def fresh(self, make: Callable[[], str]) -> str:
-        """The first made text on this draw's side of the rule."""
+        """The first made text on this draw's side of the rule; within a larger text, just the first."""
         while True:
-            text = make()
-            if is_held_out(text) == self.held_out:
+            text = self.part(make)
+            if self._within or is_held_out(text) == self.held_out:
                 return text
 
     def syllables(self, low: int, high: int) -> str:
@@ -170,23 +183,23 @@ class Draw:
     def word(self) -> str:
         """Any single word, real or invented."""
         kind = self.random.random()
-        if kind < 0.22:
+        if kind < 0.3:
             return self.noun()
-        if kind < 0.32:
+        if kind < 0.44:
             return self.adjective()
-        if kind < 0.4:
+        if kind < 0.58:
             return self.fresh(lambda: self.random.choice(ACTIONS + VERBS))
-        if kind < 0.75:
+        if kind < 0.82:
             return self.glued()
         return self.syllables(1, 4)
 
     def thing(self) -> str:
-        """A noun, real or glued together."""
-        return self.glued(1, 2) if self.chance(0.3) else self.noun()
+        """A noun as part of a name, real or glued together."""
+        return self.part(lambda: self.glued(1, 2) if self.chance(0.2) else self.noun())
 
     def doing(self) -> str:
-        """A verb, real or glued together."""
-        return self.glued(1, 2) if self.chance(0.25) else self.verb()
+        """A verb as part of a name, real or glued together."""
+        return self.part(lambda: self.glued(1, 2) if self.chance(0.12) else self.verb())
 
     def name(self) -> str:
         """A person."""
@@ -207,7 +220,7 @@ class Draw:
             return self.syllables(2, 4).capitalize()
         if kind < 0.88:
             return self.fresh(lambda: self.glued().capitalize())
-        return f"{self.syllables(1, 2).capitalize()} {self.syllables(1, 3).capitalize()}"
+        return self.fresh(lambda: f"{self.syllables(1, 2).capitalize()} {self.syllables(1, 3).capitalize()}")
 
     def number(self, digits: int = 5) -> int:
         """A number of up to so many digits, short ones as likely as long ones."""
@@ -215,6 +228,9 @@ class Draw:
 
     def phrase(self, low: int = 1, high: int = 8) -> str:
         """Some words in a row, sometimes a sentence, sometimes with a foreign one."""
+        return self.fresh(lambda: self._phrase(low, high))
+
+    def _phrase(self, low: int, high: int) -> str:
         words = []
         for _ in range(self.random.randint(low, high)):
             kind = self.random.random()

@@ -54,7 +54,7 @@ def test_names_and_invented_values_stay_on_their_side_of_the_held_out_rule(seed:
 @given(SEEDS)
 def test_a_question_for_a_tool_says_every_value_of_the_call(seed: int) -> None:
     draw = Draw(seed)
-    tool = tools.make_tool(draw, set())
+    tool = tools.make_tool(draw)
     call = tools.Call(tool, tools.arguments(draw, tool))
     asked = tools.question(draw, call)
     for value in call.arguments.values():
@@ -64,7 +64,7 @@ def test_a_question_for_a_tool_says_every_value_of_the_call(seed: int) -> None:
 @given(SEEDS)
 def test_the_reasoning_of_a_call_copies_its_name_and_each_value_as_json(seed: int) -> None:
     draw = Draw(seed)
-    tool = tools.make_tool(draw, set())
+    tool = tools.make_tool(draw)
     call = tools.Call(tool, tools.arguments(draw, tool))
     lines = call.reasoning().split("\n")
     assert lines[0].startswith(f"Tool: {tool.name}(")
