@@ -1,8 +1,8 @@
-"""What our code costs a request and a streamed token, beside a bare Starlette route in the same run: `python -m tests.overhead`.
+"""What our code costs a request and a streamed token, beside a bare Starlette route: `python -m tests.overhead`.
 
-Two servers, each a process of its own under the same uvicorn: ours with a model that answers at once, and a route that sends the
-same bytes. They take turns. Figures are processor time of the server process, all threads, which a busy machine disturbs less
-than the clock; medians over the rounds.
+Two servers, each a process of its own under the same uvicorn: ours with a model that answers at once, and a route that sends
+the same bytes. They take turns. Figures are processor time of the server process, all threads, which a busy machine disturbs
+less than the clock; medians over the rounds.
 """
 
 from __future__ import annotations
