@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import httpx
 import openai
@@ -22,6 +23,24 @@ def free_port() -> int:
         return port
 
 
+@contextmanager
+def serving(**settings: str) -> Iterator[str]:
+    """A server of its own with these MAPLE_* settings (max_new_tokens="8"); its base URL, once it is ready."""
+    port = free_port()
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("MAPLE_")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "maple_spec", "serve", "--port", str(port), "--log-level", "warning"],
+        env={**inherited, **{f"MAPLE_{name.upper()}": value for name, value in settings.items()}},
+    )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        wait_until_ready(url)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
 @pytest.fixture(scope="session")
 def base_url() -> Iterator[str]:
     """Where the server is, ready to answer."""
@@ -29,15 +48,8 @@ def base_url() -> Iterator[str]:
     if url:
         yield url.rstrip("/")
         return
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    process = subprocess.Popen([sys.executable, "-m", "maple_spec", "serve", "--port", str(port), "--log-level", "warning"])
-    try:
-        wait_until_ready(url)
+    with serving() as url:
         yield url
-    finally:
-        process.terminate()
-        process.wait(30)
 
 
 def wait_until_ready(url: str, timeout: float = 120) -> None:
