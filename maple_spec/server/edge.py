@@ -1,8 +1,8 @@
 """The outermost layer: what is true of every request, whatever becomes of it.
 
 Each gets an id, which the response carries and the log names; the service behind the operations travels in the request's state;
-bodies count as JSON whatever their Content-Type says; pages of allowed origins may read the answers. No prompt and no key is
-ever logged here or elsewhere.
+bodies count as JSON whatever their Content-Type says, and only those of POST count; pages of allowed origins may read the
+answers. No prompt and no key is ever logged here or elsewhere.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from maple_spec.server import cors
 from maple_spec.server.assembly import Service
+from maple_spec.server.cors import RawHeaders
 
 logger = logging.getLogger("maple_spec.access")
 
@@ -49,7 +50,8 @@ class Edge:
         inner = {
             **scope,
             "state": {**scope.get("state", {}), "service": self._service, "request_id": request_id},
-            "headers": _as_json(scope["headers"]) if scope["method"] == "POST" else scope["headers"],
+            # By its Content-Type Connexion would parse a form, of any size, even for operations that take no body.
+            "headers": _with_content_type(scope["headers"], [_JSON] if scope["method"] == "POST" else []),
         }
         try:
             if preflight := cors.preflight_headers(scope, origins):
@@ -62,5 +64,6 @@ class Edge:
             logger.info("%s %s %s %d %.3f s", request_id, scope["method"], scope["path"][:200], status, seconds)
 
 
-def _as_json(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    return [*(header for header in headers if header[0] != b"content-type"), _JSON]
+def _with_content_type(headers: RawHeaders, content_type: RawHeaders) -> RawHeaders:
+    """The headers with this Content-Type, or with none, in place of their own."""
+    return [*(header for header in headers if header[0] != b"content-type"), *content_type]

@@ -12,6 +12,7 @@ import pytest
 from tests.live_server import Server, serving
 from tests.toys import loaded, says
 
+KEY = {"authorization": "Bearer ключ".encode().decode("latin-1")}
 PAGE = {"origin": "http://page.example"}
 STRANGER = {"origin": "http://stranger.example"}
 PREFLIGHT = {"access-control-request-method": "POST", "access-control-request-headers": "authorization,x-custom"}
@@ -31,6 +32,14 @@ def test_every_response_has_an_id_of_its_own(guarded: Server) -> None:
     ids = [answer.headers["x-request-id"] for answer in answers]
     assert len(set(ids)) == len(ids)
     assert all(re.fullmatch("req_[0-9a-f]{32}", request_id) for request_id in ids)
+
+
+@pytest.mark.parametrize("content_type", ["multipart/form-data", "multipart/form-data; boundary=x", "application/json", "x"])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_a_body_is_nothing_to_operations_that_take_none(guarded: Server, method: str, content_type: str) -> None:
+    for path in ("/health", "/v1/models", "/v1/models/maple-preview"):
+        answer = guarded.send(method, path, b"--x{", {"content-type": content_type, **KEY})
+        assert answer.status == 200
 
 
 def test_a_preflight_needs_no_key_and_is_told_what_may_be_sent(guarded: Server) -> None:
@@ -65,8 +74,7 @@ def test_a_star_allows_every_origin_and_no_setting_allows_none() -> None:
 
 
 def test_a_key_may_be_any_text(guarded: Server) -> None:
-    right = {"authorization": "Bearer ключ".encode().decode("latin-1")}
-    assert guarded.get("/v1/models", right).status == 200
+    assert guarded.get("/v1/models", KEY).status == 200
     assert guarded.get("/v1/models", {"authorization": "Bearer key"}).error["code"] == "invalid_api_key"
 
 
