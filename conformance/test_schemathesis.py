@@ -93,4 +93,4 @@ def assert_clean(done: Run, target: Target) -> None:
         assert seen[operation, 400, "application/json"] >= 50
     refused = sum(count for (_, status, _), count in seen.items() if status == 401)
     assert (refused > 0) == (target.key is not None)
-    assert report["filtered"] <= report["test_cases"]["generated"] / 100  # what no schema can tell, filter_failure says
+    assert report["filtered"] <= report["test_cases"]["generated"] / 20  # what no schema can tell, filter_failure says

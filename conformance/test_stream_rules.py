@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-import socket
 import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import pytest
 import schemathesis
-import uvicorn
 from schemathesis.checks import response_schema_conformance
 from schemathesis.core.failures import FailureGroup
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
 from conformance.schemathesis_hooks import CHAT, order_of_a_stream
 from conformance.schemathesis_run import run, spec_path
@@ -123,28 +118,32 @@ SCHEMA: dict[str, tuple[dict[str, Any], Events]] = {
 ALL = {**GOOD, **ORDER, **SCHEMA}
 
 
-async def answer(request: Request) -> Response:
-    """The events of the case that the path names, whatever is asked."""
-    events = ALL[request.path_params["case"]][1]
-    texts = [event if isinstance(event, str) else json.dumps(event) for event in events]
-    return Response(
-        "".join(f"data: {text}\n\n" for text in texts),
-        media_type="text/event-stream",
-        headers={"x-request-id": f"req_{'0' * 32}", "cache-control": "no-cache"},
-    )
+class WrongServer(BaseHTTPRequestHandler):
+    """Answers every request with the events of the case that the path begins with: /CASE/v1/chat/completions."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        events = ALL[unquote(self.path.split("/")[1])][1]
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("x-request-id", f"req_{'0' * 32}")
+        self.end_headers()
+        for event in events:
+            self.wfile.write(f"data: {event if isinstance(event, str) else json.dumps(event)}\n\n".encode())
+
+    def log_message(self, *told: object) -> None:
+        """Nothing: the test says what was wrong."""
 
 
 @pytest.fixture(scope="module")
 def wrong_server() -> Iterator[str]:
-    """A server that answers every chat with the events of a case: http://.../CASE/v1/chat/completions."""
-    app = Starlette(routes=[Route("/{case}/v1/chat/completions", answer, methods=["POST"])])
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+    """Where it is."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), WrongServer) as server:
+        thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        server.should_exit = True
-        thread.join(15)
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
 
 
 @pytest.fixture(scope="module")
