@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from openapi_spec_validator import validate
 
 from maple_spec import errors
+from maple_spec.server.contract import spec_path
 from maple_spec.server.schema_errors import check
+from maple_spec.settings import Settings, shown_default, variable
 from tests.contract import assert_fits, body_schema, contract, schema
 
 OPERATIONS = {
@@ -20,6 +25,7 @@ OPERATIONS = {
     "GET /v1/models/{model_id}": "handlers.models.retrieve_model",
     "GET /health": "handlers.health.get_health",
 }
+GENERATION = ("POST /v1/chat/completions", "POST /v1/completions")
 
 
 def operations() -> dict[str, Any]:
@@ -92,6 +98,56 @@ def test_examples_are_what_they_are_examples_of() -> None:
                 shown = [example["value"] for example in media.get("examples", {}).values()]
                 for value in [*shown, *([media["example"]] if "example" in media else [])]:
                     assert_fits(value, schema_name(media["schema"]))
+
+
+def test_examples_of_events_hold_what_events_hold() -> None:
+    for name in GENERATION:
+        media = operations()[name]["responses"]["200"]["content"]["text/event-stream"]
+        done, spelled = media["schema"]["properties"]["data"]["anyOf"]
+        examples = [example["value"]["data"] for example in media["examples"].values()]
+        assert examples[-1:] == done["enum"]
+        for text in examples[:-1]:
+            value = json.loads(text)
+            kinds = [schema_name(kind) for kind in spelled["x-contentSchema"]["anyOf"]]
+            assert_fits(value, kinds["error" in value])
+
+
+def test_every_object_of_an_answer_is_closed() -> None:
+    for operation in operations().values():
+        for response in operation["responses"].values():
+            for media_type, media in response["content"].items():
+                spelled = media["schema"]["properties"]["data"]["anyOf"][1] if media_type == "text/event-stream" else media
+                for found in objects(spelled.get("x-contentSchema") or spelled["schema"]):
+                    assert found["additionalProperties"] is False, found
+
+
+def test_every_field_of_a_request_is_described() -> None:
+    for name in GENERATION:
+        for part in body_schema(name.split()[1])["allOf"]:
+            for field, described in part["properties"].items():
+                assert described.get("description"), field
+
+
+def test_the_defaults_that_descriptions_name_are_those_of_the_settings() -> None:
+    named = dict(re.findall(r"(MAPLE_[A-Z_]+) \(([\w.]+)\)", spec_path().read_text(encoding="utf-8")))
+    assert named == {
+        variable(name): shown_default(Settings.model_fields[name])
+        for name in (
+            "temperature", "top_p", "top_k", "max_new_tokens", "max_new_tokens_limit", "enable_thinking", "include_reasoning",
+        )
+    }  # fmt: skip
+
+
+def objects(schema: Any) -> Iterator[Any]:
+    """Every schema within this one, itself included, that names properties; no property is called properties."""
+    if isinstance(schema, dict):
+        if "properties" in schema:
+            yield schema
+        for inner in schema.values():
+            yield from objects(inner)
+    elif isinstance(schema, list):
+        for inner in schema:
+            yield from objects(inner)
 
 
 def schema_name(found: Any) -> str:
