@@ -37,9 +37,11 @@ def chunk(delta: dict[str, Any], reason: str | None = None, **fields: Any) -> di
     return {**HEAD, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}], **TAIL, **fields}
 
 
-def call(index: int, name: str = "f") -> dict[str, Any]:
-    function = {"name": name, "arguments": "{}"}
-    return chunk({"tool_calls": [{"index": index, "id": f"call_{index}", "type": "function", "function": function}]})
+def call(index: int, name: int | None = None) -> dict[str, Any]:
+    """A call; its id is named by its index where no name is given."""
+    call_id = f"call_{'0' * 32}_{index if name is None else name}"
+    function = {"name": "f", "arguments": "{}"}
+    return chunk({"tool_calls": [{"index": index, "id": call_id, "type": "function", "function": function}]})
 
 
 ROLE = chunk({"role": "assistant", "content": ""})
@@ -89,6 +91,7 @@ ORDER: dict[str, tuple[dict[str, Any], Events]] = {
     "reasoning after the answer": ({}, [ROLE, WORD, THOUGHT, END, "[DONE]"]),
     "unwanted reasoning": ({"include_reasoning": False}, RIGHT),
     "calls miscounted": ({}, [ROLE, call(1), CALLED, "[DONE]"]),
+    "calls of one id": ({}, [ROLE, call(0), call(1, 0), CALLED, "[DONE]"]),
     "calls without their reason": ({}, [ROLE, call(0), END, "[DONE]"]),
     "a reason without calls": ({}, [ROLE, WORD, CALLED, "[DONE]"]),
     "calls of hidden tools": ({"tool_choice": "none"}, [ROLE, call(0), CALLED, "[DONE]"]),
