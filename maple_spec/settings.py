@@ -17,6 +17,7 @@ from maple_spec.errors import SettingsError
 
 PREFIX = "MAPLE_"
 EMBEDDED_NAME = "maple-tiny (embedded)"  # what is served where model_path is None
+SCRIPT_PREFIX = "script:"  # begins a model_path that names a script to be played
 
 _ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/\s]+", re.IGNORECASE)
 
@@ -43,7 +44,8 @@ class Settings(BaseSettings):
 
     model_path: str | None = Field(
         None,
-        description="What to serve: a folder with config.json and safetensors files. By default the embedded maple-tiny.",
+        description="What to serve: a folder with config.json and safetensors files, or script:FILE, a JSON file with answers "
+        "to play. By default the embedded maple-tiny.",
     )
     model_id: str = Field("maple-preview", pattern=r"^\S+$", max_length=200, description="The model's id on the wire.")
     strict_model: bool = Field(False, description="Answer 404 to requests that name another model.")

@@ -85,6 +85,9 @@ class ToyModel:
         self._prompt_length = len(prompt_ids)
         return []
 
+    def pause(self, cache: list[int]) -> float:
+        return 0.0
+
     def forward(self, token_ids: Sequence[int], cache: list[int]) -> torch.Tensor:
         self.calls.append(len(token_ids))
         self.thread_ids.add(threading.get_ident())

@@ -1,4 +1,4 @@
-"""What the engine needs of a model, and what a load must bring: the protocol LanguageModel and the value LoadedModel.
+"""What the engine needs of a model, and what a load must bring: the protocols LanguageModel and TokenCodec, and LoadedModel.
 
 The engine knows no architecture: anything that turns token ids into the next token's logits can be served. Caches are opaque to
 it: it asks for one, hands it back with every call, and drops it.
@@ -6,12 +6,13 @@ it: it asks for one, hands it back with every call, and drops it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from maple_spec.text.chat_template import ChatTemplate
-from maple_spec.text.tokenizer import Tokenizer
+from maple_spec.text.segments import Segment
 
 if TYPE_CHECKING:
     import torch
@@ -41,11 +42,26 @@ class LanguageModel(Protocol):
     def new_cache(self, prompt_ids: Sequence[int]) -> Any:
         """A fresh cache for a sequence that begins with these tokens; an ApiError raised here refuses the request."""
 
+    def pause(self, cache: Any) -> float:
+        """Seconds to wait before the next forward call; the wait ends at once where the sequence is aborted."""
+
     def forward(self, token_ids: Sequence[int], cache: Any) -> torch.Tensor:
         """Append the tokens to the sequence and return the logits behind the last of them: float32 [vocab_size], on the CPU.
 
         The caller may change the returned tensor. Raises ContextFull when the model can go no further.
         """
+
+
+class TokenCodec(Protocol):
+    """The texts' way to token ids and back; text.Tokenizer and text.ByteTokenizer say what each method does."""
+
+    def encode(self, text: str, *, control_tokens: bool) -> list[int]: ...
+
+    def encode_segments(self, segments: Iterable[Segment]) -> list[int]: ...
+
+    def token_bytes(self, token_id: int) -> bytes: ...
+
+    def unused_ids(self, vocab_size: int) -> list[int]: ...
 
 
 class ContextFull(Exception):
@@ -54,12 +70,16 @@ class ContextFull(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """Everything a load brings: the model, the texts' way in and out, and the words that /health shows."""
+    """Everything a load brings: the model, the texts' way in and out, and the words that /health shows.
+
+    files: what it was read from, all that decides what the model says.
+    """
 
     language_model: LanguageModel
-    tokenizer: Tokenizer
+    tokenizer: TokenCodec
     chat_template: ChatTemplate
     name: str
     device: str = "cpu"
     dtype_label: str = "float32"
     attention_label: str = "none"
+    files: tuple[Path, ...] = ()

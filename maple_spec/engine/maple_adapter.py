@@ -16,6 +16,8 @@ from maple_spec.text.tokenizer import Tokenizer
 # What a slow core does in a tenth of a second at the least: multiplications of weights, in plain float32.
 _WEIGHTS_PER_CHUNK = 500_000_000
 
+_MODEL_FILES = (".safetensors", ".json", ".jinja")
+
 
 class MapleLanguageModel:
     """Serves a Maple, in plain PyTorch."""
@@ -31,6 +33,10 @@ class MapleLanguageModel:
     def new_cache(self, prompt_ids: Sequence[int]) -> KVCache:
         """An empty cache; it grows as tokens come."""
         return self._model.new_cache()
+
+    def pause(self, cache: KVCache) -> float:
+        """None: it computes as fast as it can."""
+        return 0.0
 
     def forward(self, token_ids: Sequence[int], cache: KVCache) -> torch.Tensor:
         """The logits behind the last token, float32 [vocab_size]."""
@@ -59,4 +65,5 @@ def load_maple(path_or_id: str | Path | None = None, *, window_keys: int | None 
         device="cpu",
         dtype_label=checkpoint.dtype_label,
         attention_label=checkpoint.attention_label,
+        files=tuple(sorted(file for file in checkpoint.tokenizer_json.parent.iterdir() if file.suffix in _MODEL_FILES)),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,14 +41,14 @@ class Runner:
             return GenerationFailed("the model failed while generating")
 
     def _generate(self, sequence: Sequence) -> TokenEvent | None:
-        model, prompt_ids, aborted = self._model, sequence.prompt_ids, sequence.aborted.is_set
+        model, prompt_ids = self._model, sequence.prompt_ids
         cache = model.new_cache(prompt_ids)
         sequence.put_started()
         limit = min(sequence.sampling.max_new_tokens, model.context_length - len(prompt_ids))
         if limit < 1:
             return TokenEvent(None, FinishReason.LENGTH)
         for start in range(0, len(prompt_ids), model.prefill_chunk):
-            if aborted():
+            if self._aborted(sequence, cache):
                 return None
             logits = model.forward(prompt_ids[start : start + model.prefill_chunk], cache)
         sampler = Sampler(sequence.sampling, prompt_ids, unused_ids=self._unused)
@@ -58,7 +59,12 @@ class Runner:
             if count == limit:
                 break
             sequence.put(TokenEvent(token_id))
-            if aborted():
+            if self._aborted(sequence, cache):
                 return None
             logits = model.forward((token_id,), cache)
         return TokenEvent(token_id, FinishReason.LENGTH)
+
+    def _aborted(self, sequence: Sequence, cache: Any) -> bool:
+        """Whether the sequence is aborted before the model's next call, for which the model may want to pause."""
+        seconds = self._model.pause(cache)
+        return sequence.aborted.wait(seconds) if seconds > 0 else sequence.aborted.is_set()

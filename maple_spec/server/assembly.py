@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Protocol
 
 from connexion.context import receive, scope
@@ -16,7 +15,7 @@ from maple_spec.engine import Engine, EngineState, LoadedModel
 from maple_spec.errors import ModelLoadFailed, SettingsError
 from maple_spec.generation import Generator
 from maple_spec.server import delivery
-from maple_spec.settings import EMBEDDED_NAME, Settings, default_settings, read_settings
+from maple_spec.settings import EMBEDDED_NAME, SCRIPT_PREFIX, Settings, default_settings, read_settings
 from maple_spec.wire import responses
 from maple_spec.wire.requests import Call
 from maple_spec.wire.responses import Writer
@@ -35,15 +34,14 @@ class ReadCall(Protocol):
 class Service:
     """What stands behind the operations of one server: its settings, its engine, its generator.
 
-    load: what brings the model, in the engine's thread; by default the checkpoint that the settings name. fault: why the
+    load: what brings the model, in the engine's thread; by default the model that the settings name. fault: why the
     settings could not be read; then nothing is loaded, and everything but /health answers 503.
     """
 
     def __init__(self, settings: Settings, *, load: Callable[[], LoadedModel] | None = None, fault: str | None = None) -> None:
         self.settings = settings
         self.fault = fault
-        self._bring = load or self._load_checkpoint
-        self._files: list[Path] = []
+        self._bring = load or self._load_model
         self._fingerprint = ""
         self.engine = Engine(self._load, max_queue_depth=settings.max_queue_depth, queue_timeout=settings.queue_timeout)
         self.generator = Generator(self.engine, max_prompt_tokens=settings.max_prompt_tokens)
@@ -108,12 +106,11 @@ class Service:
         if self.settings.threads is not None:
             torch.set_num_threads(self.settings.threads)
         loaded = self._bring()
-        self._fingerprint = fingerprint(self._files)
+        self._fingerprint = fingerprint(loaded.files)
         return loaded
 
-    def _load_checkpoint(self) -> LoadedModel:
-        from maple_spec.checkpoints import embedded_folder
-        from maple_spec.engine import load_maple
+    def _load_model(self) -> LoadedModel:
+        from maple_spec.engine import load_maple, load_script
 
         path = self.settings.model_path
         if path is None:
@@ -122,9 +119,9 @@ class Service:
                 "folder with the files of deepgrove/maple-preview",
                 self.model_path,
             )
-        loaded = load_maple(path, window_keys=self.settings.window_keys)
-        self._files = sorted((Path(path) if path else embedded_folder()).iterdir())
-        return loaded
+        elif path.startswith(SCRIPT_PREFIX):
+            return load_script(path)
+        return load_maple(path, window_keys=self.settings.window_keys)
 
 
 def assemble(settings: Settings | None = None, *, load: Callable[[], LoadedModel] | None = None) -> Service:

@@ -19,11 +19,10 @@ def fingerprint(files: Iterable[Path]) -> str:
     processor = (platform.machine(), torch.backends.cpu.get_cpu_capability(), torch.get_num_threads())
     digest = hashlib.sha256(repr((__version__, torch.__version__, processor)).encode())
     for path in files:
-        if path.suffix in (".safetensors", ".json", ".jinja"):
-            size = path.stat().st_size
-            digest.update(f"{path.name} {size}".encode())
-            with path.open("rb") as file:
-                digest.update(file.read(_EDGE))
-                file.seek(max(_EDGE, size - _EDGE))
-                digest.update(file.read())
+        size = path.stat().st_size
+        digest.update(f"{path.name} {size}".encode())
+        with path.open("rb") as file:
+            digest.update(file.read(_EDGE))
+            file.seek(max(_EDGE, size - _EDGE))
+            digest.update(file.read())
     return f"fp_{digest.hexdigest()[:12]}"

@@ -10,7 +10,6 @@ Templates are written for transformers' apply_chat_template; the environment her
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any, NoReturn
@@ -24,7 +23,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from maple_spec.errors import CheckpointError, InvalidRequest
 from maple_spec.text.output_parser import END_THINK, THINK
-from maple_spec.text.segments import RenderedPrompt, Segment
+from maple_spec.text.segments import RenderedPrompt, Segment, control_pattern, split
 from maple_spec.types import ChatPrompt
 
 
@@ -95,8 +94,7 @@ class _Masks:
 
     def __init__(self, control_tokens: Collection[str], source: str) -> None:
         self._source = source
-        longest_first = sorted(control_tokens, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+        self._pattern = control_pattern(control_tokens)
 
     def choose(self, value: Any) -> str | None:
         """A character that occurs neither in the value's texts nor in the template; None where nothing is to be masked."""
@@ -121,16 +119,9 @@ class _Masks:
 
     def split(self, text: str, mask: str | None) -> tuple[Segment, ...]:
         """The rendered text in segments: the template's control tokens, and the plain text between them, unmasked."""
-        segments = []
-        position = 0
-        for match in self._pattern.finditer(text):
-            segments += [Segment(text[position : match.start()]), Segment(match.group(), control=True)]
-            position = match.end()
-        segments.append(Segment(text[position:]))
         return tuple(
-            Segment(segment.text.replace(mask, "") if mask and not segment.control else segment.text, segment.control)
-            for segment in segments
-            if segment.text
+            Segment(segment.text.replace(mask, "")) if mask and not segment.control else segment
+            for segment in split(text, self._pattern)
         )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import tokenizers
 
 from maple_spec.errors import CheckpointError
-from maple_spec.text.segments import Segment
+from maple_spec.text.segments import Segment, control_pattern, split
 
 
 class Tokenizer:
@@ -31,7 +30,7 @@ class Tokenizer:
         """description: the content of a tokenizer.json; source: its path, named in errors (CheckpointError)."""
         self._added = _added_tokens(description, source)
         self._added_texts = {token_id: text for text, token_id in self._added.items()}
-        self._split = re.compile("|".join(re.escape(text) for text in sorted(self._added, key=len, reverse=True)) or r"(?!)")
+        self._pattern = control_pattern(self._added)
         if not _is_byte_level(description.get("decoder")):
             raise CheckpointError(f"{source}: decoder is not ByteLevel; only byte-level tokenizers are supported")
         # Nor may a prompt be cut, padded or given tokens that its template does not have.
@@ -71,14 +70,7 @@ class Tokenizer:
         """
         if not control_tokens:
             return self._encode_plain(text)
-        ids: list[int] = []
-        position = 0
-        for match in self._split.finditer(text):
-            ids += self._encode_plain(text[position : match.start()])
-            ids.append(self._added[match.group()])
-            position = match.end()
-        ids += self._encode_plain(text[position:])
-        return ids
+        return self.encode_segments(split(text, self._pattern))
 
     def encode_segments(self, segments: Iterable[Segment]) -> list[int]:
         """Token ids of a rendered prompt: control segments are single tokens, the others plain text."""

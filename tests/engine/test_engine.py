@@ -27,6 +27,7 @@ from maple_spec.errors import (
     ShuttingDown,
 )
 from maple_spec.types import FinishReason, SamplingParams, TokenEvent
+from tests.engine.conftest import becomes_idle
 from tests.toys import ToyModel, loaded, says
 
 END = 258
@@ -47,14 +48,6 @@ async def read(stream: TokenStream) -> list[int | None]:
         return [event.token_id async for event in stream]
     finally:
         stream.close()
-
-
-async def becomes_idle(engine: Engine, within: float = 0.2) -> None:
-    """The time is what an abort is promised; a busy machine is granted a little more."""
-    deadline = time.monotonic() + within + 0.3
-    while engine.active or engine.queue_depth:
-        assert time.monotonic() < deadline, f"active {engine.active}, queued {engine.queue_depth}"
-        await asyncio.sleep(0.005)
 
 
 class FailingToy(ToyModel):

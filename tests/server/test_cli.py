@@ -45,6 +45,15 @@ def test_a_model_that_cannot_be_loaded_ends_serve_with_status_1_and_one_line(tmp
     assert line.endswith(f"{tmp_path}/absent: no such folder; name a folder that holds config.json and safetensors files")
 
 
+def test_a_faulty_script_ends_serve_with_status_1_and_one_line(tmp_path: Path) -> None:
+    script = tmp_path / "answers.json"
+    script.write_text('[{"output": ["x"], "end": "never"}]', encoding="utf-8")
+    ended = run("serve", "--port", "0", "--log-level", "error", "--model-path", f"script:{script}")
+    assert ended.returncode == 1
+    (line,) = ended.stderr.splitlines()
+    assert line.endswith(f'{script}: entry 1: end must be one of eos, length, error, not "never"')
+
+
 def test_serve_has_a_flag_for_every_variable(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["serve", "--help"])
