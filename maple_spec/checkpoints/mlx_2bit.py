@@ -14,16 +14,18 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from maple_spec import kernels
-from maple_spec.checkpoints.tensor_files import DOWNLOAD_AGAIN, TensorFiles, as_float32, write_folder
+from maple_spec.checkpoints.tensor_files import DOWNLOAD_AGAIN, TensorFiles, as_float32, bfloat16_bits, write_folder
 from maple_spec.errors import CheckpointError
+from maple_spec.kernels.packed import ZERO_WORD, AffineRows, Floats, Halves, Words
 
 FORMAT = "mlx-2bit"
 CODES_PER_WORD = 16
@@ -65,6 +67,45 @@ class Reader:
             return self._ternary(base, row, stored, shape)
         scales, biases = self._affine(base, row, shape)
         return kernels.dequantise_affine(stored, scales, biases, bits)
+
+    def read_ternary(self, names: Sequence[str], shape: tuple[int, int]) -> tuple[Words, Floats]:
+        """The packed words and row scales of matrices of one shape: uint32 [names, rows, columns / 16], float32 [names, rows].
+
+        All experts of a stack are read at once. Raises CheckpointError as read does.
+        """
+        base, row = _stored_as(names[0])
+        if row is None:
+            parts = [self._packed_ternary(_stored_as(name)[0], (1, *shape)) for name in names]
+            return np.concatenate([words for words, _ in parts]), np.concatenate([scale for _, scale in parts])
+        if [_stored_as(name) for name in names] != [(base, index) for index in range(len(names))]:
+            raise ValueError("the names must be all experts of one stack, in order")
+        return self._packed_ternary(base, (len(names), *shape))
+
+    def _packed_ternary(self, base: str, shape: tuple[int, int, int]) -> tuple[Words, Floats]:
+        """One matrix, or a stack of them, with an axis for the stack in any case."""
+        name, (count, rows, columns) = f"{base}.weight", shape
+        where = self._files.where(name)
+        stored = self._files.read(name)
+        if stored.dtype != torch.uint32 or stored.numel() != count * rows * columns // CODES_PER_WORD:
+            raise CheckpointError(
+                f"{where} holds {stored.dtype} {list(stored.shape)}, config.json asks for {list(shape)} in 2 bits; {DOWNLOAD_AGAIN}"
+            )
+        words = stored.view(torch.int32).numpy().view(np.uint32).reshape(count, rows, columns // CODES_PER_WORD)
+        if bool((words & (words >> 1) & ZERO_WORD).any()):
+            raise CheckpointError(f"{where}: code 3 stands in a 2-bit word; {DOWNLOAD_AGAIN}")
+        stacked = len(self._files.shape(name)) == 3
+        scales = [self._row_scale(base, index if stacked else None, (rows, columns)) for index in range(count)]
+        return words, torch.stack(scales).numpy()
+
+    def read_rows(self, name: str, shape: tuple[int, int]) -> AffineRows | Halves:
+        """An embedding or a head as it is stored: 4-bit rows, or bfloat16. Raises CheckpointError as read does."""
+        stored, where = self._files.read(name), self._files.where(name)
+        if stored.dtype != torch.uint32:
+            self._require_shape(where, stored, shape)
+            return bfloat16_bits(stored, where)
+        bits = self._bits(where, stored, shape)
+        parts = [bfloat16_bits(part, where) for part in self._affine(name.removesuffix(".weight"), None, shape)]
+        return AffineRows(stored.view(torch.int32).numpy().view(np.uint32), parts[0], parts[1], bits)
 
     def _bits(self, where: str, words: Tensor, shape: tuple[int, ...]) -> int:
         """Bits a weight, from the width of the packed rows."""

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -146,3 +148,12 @@ def as_float32(tensor: Tensor, where: str) -> Tensor:
 def _line(error: Exception) -> str:
     """What another library says, on one line."""
     return " ".join(str(error).split())
+
+
+def bfloat16_bits(tensor: Tensor, where: str) -> NDArray[np.uint16]:
+    """The bits of a tensor whose values are all bfloat16 numbers, whatever its dtype. Raises CheckpointError where they are not."""
+    rounded = tensor.to(torch.bfloat16)
+    if not torch.equal(rounded.to(tensor.dtype), tensor):
+        raise CheckpointError(f"{where} holds values that bfloat16 cannot hold: the kernels would have to round them")
+    bits: NDArray[np.uint16] = np.ascontiguousarray(rounded.view(torch.int16).numpy()).view(np.uint16)
+    return bits

@@ -1,0 +1,80 @@
+// The C interface that the binding in native.py calls: no arithmetic, no checks, which are Python's.
+#include <cstring>
+#include <new>
+
+#include "model.h"
+
+#define API extern "C" __attribute__((visibility("default")))
+
+using namespace maple;
+
+static const Kernels *variant_of(const char *name) {
+    using Maker = const Kernels *(*)();
+    static const struct {
+        const char *name;
+        Maker make;
+    } known[] = {
+#ifdef MAPLE_X86
+        {"avx512", avx512_kernels},
+        {"avx2", avx2_kernels},
+#endif
+#ifdef MAPLE_NEON
+        {"neon", neon_kernels},
+#endif
+        {"plain", plain_kernels},
+    };
+    for (const auto &variant : known)
+        if (!std::strcmp(variant.name, name)) return variant.make();
+    return nullptr;
+}
+
+// The variants that this processor runs, best first, separated by commas.
+API const char *maple_variants() {
+#ifdef MAPLE_X86
+    __builtin_cpu_init();
+    const bool wide = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    if (wide && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni"))
+        return "avx512,avx2,plain";
+    if (wide) return "avx2,plain";
+#endif
+#ifdef MAPLE_NEON
+    return "neon,plain"; // NEON is compiled for processors that have the dot product instructions
+#endif
+    return "plain";
+}
+
+API Model *maple_model_new(const Description *description, const char *variant) {
+    try {
+        return new Model(*description, *variant_of(variant));
+    } catch (const std::bad_alloc &) {
+        return nullptr;
+    }
+}
+
+API void maple_model_free(Model *model) { delete model; }
+
+API Cache *maple_cache_new(const Model *model, int64_t context) {
+    try {
+        return new Cache(model->description, context);
+    } catch (const std::bad_alloc &) {
+        return nullptr;
+    }
+}
+
+API void maple_cache_free(Cache *cache) { delete cache; }
+
+API void maple_forward(Model *model, Cache *cache, const int32_t *token_ids, int count, float *logits, int every) {
+    model->forward(*cache, token_ids, count, logits, every != 0);
+}
+
+// One kernel at a time, for tests.
+
+API void maple_quantise(const char *variant, const float *x, int columns, int planes, int8_t *digits, float *scale, int32_t *sum) {
+    variant_of(variant)->quantise(x, columns, planes, digits, scale, sum);
+}
+
+API void maple_ternary_rows(const char *variant, const uint8_t *codes, const float *row_scale, int groups, int columns, int planes,
+                            const int8_t *digits, float scale, int32_t sum, float *y) {
+    variant_of(variant)->ternary_rows(codes, row_scale, groups, columns, planes, digits, scale, sum, y);
+}

@@ -1,0 +1,60 @@
+// AVX2: products of codes and digits are added in pairs to 16 bits, then in pairs to 32.
+#include <immintrin.h>
+
+#include "maple.h"
+
+namespace maple {
+namespace {
+
+struct Codes {
+    __m256i half[2];
+};
+
+struct Sums {
+    __m256i half[2];
+};
+
+inline Codes read(const uint8_t *from) {
+    return {{_mm256_loadu_si256((const __m256i *)from), _mm256_loadu_si256((const __m256i *)(from + 32))}};
+}
+
+// Shifts move whole 16-bit halves; the masks take away what crossed from one byte into the other.
+inline Codes masked(Codes codes, int shift, char mask) {
+    const __m256i wanted = _mm256_set1_epi8(mask);
+    return {{_mm256_and_si256(_mm256_srli_epi16(codes.half[0], shift), wanted),
+             _mm256_and_si256(_mm256_srli_epi16(codes.half[1], shift), wanted)}};
+}
+
+template <int N> inline Codes field(Codes codes) { return masked(codes, 2 * N, 3); }
+template <int N> inline Codes fourfold(Codes codes) { return masked(codes, 2 * N - 2, 12); }
+template <int N> inline Codes nibble(Codes codes) { return masked(codes, 4 * N, 15); }
+
+// Two products of a code below 16 and a digit come to at most 3,840: far from where maddubs would saturate.
+inline void dot(Sums &sums, Codes codes, int32_t digits) {
+    const __m256i spread = _mm256_set1_epi32(digits), ones = _mm256_set1_epi16(1);
+    sums.half[0] = _mm256_add_epi32(sums.half[0], _mm256_madd_epi16(_mm256_maddubs_epi16(codes.half[0], spread), ones));
+    sums.half[1] = _mm256_add_epi32(sums.half[1], _mm256_madd_epi16(_mm256_maddubs_epi16(codes.half[1], spread), ones));
+}
+
+} // namespace
+} // namespace maple
+
+#include "codes.h"
+
+namespace maple {
+namespace {
+
+inline Ints ints(const Sums &sums) {
+    Ints whole;
+    std::memcpy(&whole, &sums, sizeof whole);
+    return whole;
+}
+
+} // namespace
+
+const Kernels *avx2_kernels() {
+    static const Kernels kernels = table("avx2");
+    return &kernels;
+}
+
+} // namespace maple
