@@ -54,7 +54,14 @@ class Settings(BaseSettings):
     )
     device: Literal["auto", "cpu"] = Field("auto", description="Where the model runs.")
     dtype: Literal["auto", "float32"] = Field("auto", description="What the model computes in.")
-    threads: int | None = Field(None, ge=1, le=1024, description="Threads the model computes with; by default torch decides.")
+    kernels: Literal["auto", "reference", "plain", "avx2", "avx512", "neon"] = Field(
+        "auto",
+        description="Instruction set of the kernels; auto is the best the machine has, reference is plain torch.",
+    )
+    activations: Literal["int16", "int8"] = Field(
+        "int16", description="What the kernels round activations to; int8 is faster and less exact."
+    )
+    threads: int | None = Field(None, ge=1, le=1024, description="Threads the model computes with; by default one a core.")
     window_keys: Literal[512, 513] | None = Field(
         None, description="Keys that a sliding layer sees; by default what the checkpoint says, 512 for maple-preview."
     )
@@ -86,7 +93,7 @@ class Settings(BaseSettings):
             value = given.strip() if isinstance(given, str) else given
             if value in ("", None):
                 continue
-            if name in ("device", "dtype", "log_level"):
+            if name in ("device", "dtype", "kernels", "activations", "log_level"):
                 value = str(value).lower()
             if name == "allowed_origins" and isinstance(value, str):
                 value = tuple(origin for part in value.split(",") if (origin := part.strip().rstrip("/")))

@@ -87,9 +87,8 @@ class Reader:
         where = self._files.where(name)
         stored = self._files.read(name)
         if stored.dtype != torch.uint32 or stored.numel() != count * rows * columns // CODES_PER_WORD:
-            raise CheckpointError(
-                f"{where} holds {stored.dtype} {list(stored.shape)}, config.json asks for {list(shape)} in 2 bits; {DOWNLOAD_AGAIN}"
-            )
+            found = f"{stored.dtype} {list(stored.shape)}"
+            raise CheckpointError(f"{where} holds {found}, config.json asks for {list(shape)} in 2 bits; {DOWNLOAD_AGAIN}")
         words = stored.view(torch.int32).numpy().view(np.uint32).reshape(count, rows, columns // CODES_PER_WORD)
         if bool((words & (words >> 1) & ZERO_WORD).any()):
             raise CheckpointError(f"{where}: code 3 stands in a 2-bit word; {DOWNLOAD_AGAIN}")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+from torch import Tensor
 
 from maple_spec.checkpoints import mlx_2bit, safetensors_bf16
 from maple_spec.checkpoints.tensor_files import TensorFiles, bfloat16_bits
@@ -17,6 +18,10 @@ from maple_spec.model.config import ModelConfig
 
 class PackedReader(Protocol):
     """A format that can give its matrices packed; parameters go by the names of the BF16 layout."""
+
+    def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """The parameter in float32."""
+        ...
 
     def read_ternary(self, names: Sequence[str], shape: tuple[int, int]) -> tuple[Words, Floats]:
         """Words [names, rows, columns / 16] and row scales [names, rows]."""
@@ -33,7 +38,8 @@ class Packing:
     def __init__(self, folder: Path, config: ModelConfig) -> None:
         self._files, self._config = TensorFiles(folder), config
         two_bit = mlx_2bit.recognises(self._files)
-        self._reader = mlx_2bit.Reader(self._files) if two_bit else safetensors_bf16.Reader(self._files)
+        self.format = mlx_2bit.FORMAT if two_bit else safetensors_bf16.FORMAT
+        self._reader: PackedReader = mlx_2bit.Reader(self._files) if two_bit else safetensors_bf16.Reader(self._files)
 
     def weights(self) -> ModelWeights:
         """All of them. Raises CheckpointError, one line naming file and tensor."""

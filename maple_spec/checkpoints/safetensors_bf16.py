@@ -33,7 +33,6 @@ class Reader:
             )
         return as_float32(stored, where)
 
-
     def read_ternary(self, names: Sequence[str], shape: tuple[int, int]) -> tuple[Words, Floats]:
         """The packed words and row scales of matrices of one shape: uint32 [names, rows, columns / 16], float32 [names, rows].
 

@@ -151,7 +151,7 @@ def _line(error: Exception) -> str:
 
 
 def bfloat16_bits(tensor: Tensor, where: str) -> NDArray[np.uint16]:
-    """The bits of a tensor whose values are all bfloat16 numbers, whatever its dtype. Raises CheckpointError where they are not."""
+    """The bits of a tensor whose values are bfloat16 numbers, whatever its dtype. Raises CheckpointError where one is not."""
     rounded = tensor.to(torch.bfloat16)
     if not torch.equal(rounded.to(tensor.dtype), tensor):
         raise CheckpointError(f"{where} holds values that bfloat16 cannot hold: the kernels would have to round them")

@@ -45,6 +45,9 @@ class LanguageModel(Protocol):
     def pause(self, cache: Any) -> float:
         """Seconds to wait before the next forward call; the wait ends at once where the sequence is aborted."""
 
+    def interrupt(self, cache: Any) -> None:
+        """The sequence of this cache is aborted: let a forward call that runs return soon, with whatever; from any thread."""
+
     def forward(self, token_ids: Sequence[int], cache: Any) -> torch.Tensor:
         """Append the tokens to the sequence and return the logits behind the last of them: float32 [vocab_size], on the CPU.
 

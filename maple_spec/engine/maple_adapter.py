@@ -8,7 +8,11 @@ from pathlib import Path
 import torch
 
 from maple_spec import checkpoints
-from maple_spec.engine.language_model import LoadedModel
+from maple_spec.checkpoints import CheckpointTexts
+from maple_spec.engine.language_model import LanguageModel, LoadedModel
+from maple_spec.errors import CheckpointError
+from maple_spec.kernels.dispatch import choose_variant, usable_cores
+from maple_spec.kernels.native import NativeCache, NativeModel
 from maple_spec.model import KVCache, Maple, ModelConfig
 from maple_spec.text.chat_template import ChatTemplate
 from maple_spec.text.tokenizer import Tokenizer
@@ -38,6 +42,9 @@ class MapleLanguageModel:
         """None: it computes as fast as it can."""
         return 0.0
 
+    def interrupt(self, cache: KVCache) -> None:
+        """Nothing: a call lasts well under 0.2 s, since prefill_chunk is chosen so."""
+
     def forward(self, token_ids: Sequence[int], cache: KVCache) -> torch.Tensor:
         """The logits behind the last token, float32 [vocab_size]."""
         logits: torch.Tensor = self._model(torch.tensor(token_ids), cache, last_only=True)
@@ -53,17 +60,76 @@ def prefill_chunk(config: ModelConfig) -> int:
     return 1 << min(9, max(4, whole_log2))
 
 
-def load_maple(path_or_id: str | Path | None = None, *, window_keys: int | None = None) -> LoadedModel:
-    """Load a checkpoint for serving; None or "" is the embedded maple-tiny. CheckpointError says what is wrong with it."""
-    checkpoint = checkpoints.load(path_or_id, window_keys=window_keys)
-    tokenizer = Tokenizer.from_file(checkpoint.tokenizer_json)
+class NativeLanguageModel:
+    """Serves a Maple in the native kernels."""
+
+    prefill_chunk = 512  # an abort is heeded inside a call, between layers
+
+    def __init__(self, model: NativeModel, context_length: int, eos_token_ids: Sequence[int]) -> None:
+        self._model = model
+        self.vocab_size = model.vocab_size
+        self.context_length = context_length
+        self.eos_token_ids = tuple(eos_token_ids)
+
+    def new_cache(self, prompt_ids: Sequence[int]) -> NativeCache:
+        """An empty cache; its memory is taken as tokens come."""
+        return self._model.new_cache(self.context_length)
+
+    def pause(self, cache: NativeCache) -> float:
+        """None: it computes as fast as it can."""
+        return 0.0
+
+    def interrupt(self, cache: NativeCache) -> None:
+        """Make a call that runs return within a layer's time."""
+        cache.interrupt()
+
+    def forward(self, token_ids: Sequence[int], cache: NativeCache) -> torch.Tensor:
+        """The logits behind the last token, float32 [vocab_size]."""
+        return torch.from_numpy(self._model.forward(token_ids, cache))
+
+
+def load_maple(
+    path_or_id: str | Path | None = None,
+    *,
+    window_keys: int | None = None,
+    kernels: str = "auto",
+    activations: str = "int16",
+    threads: int | None = None,
+) -> LoadedModel:
+    """Load a checkpoint for serving; None or "" is the embedded maple-tiny. CheckpointError says what is wrong with it.
+
+    kernels: an instruction set, reference (plain torch), or auto: the best that this machine has. activations: int16 or int8,
+    for the native kernels. threads: for these too; by default one a core. SettingsError where the machine lacks the kernels.
+    """
+    variant = choose_variant(kernels)
+    if variant is None:
+        checkpoint = checkpoints.load(path_or_id, window_keys=window_keys)
+        model: LanguageModel = MapleLanguageModel(checkpoint.model, checkpoint.eos_token_ids)
+        return _loaded(checkpoint, model, checkpoint.dtype_label, checkpoint.attention_label)
+    packed = checkpoints.load_packed(path_or_id, window_keys=window_keys)
+    planes = {"int8": 1, "int16": 2}[activations]
+    try:
+        native = NativeModel(packed.weights, variant=variant, planes=planes, threads=threads or usable_cores())
+    except ValueError as error:
+        raise CheckpointError(f"{packed.name}: {error}; MAPLE_KERNELS=reference serves it") from None
+    config = packed.config
+    return _loaded(
+        packed,
+        NativeLanguageModel(native, config.max_position_embeddings, packed.eos_token_ids),
+        f"{activations} activations + 2-bit ternary ({packed.ternary_matrices} packed)",
+        f"{variant} kernels (ring buffer on sliding layers of {config.window_keys} keys)",
+    )
+
+
+def _loaded(texts: CheckpointTexts, model: LanguageModel, dtype_label: str, attention_label: str) -> LoadedModel:
+    tokenizer = Tokenizer.from_file(texts.tokenizer_json)
     return LoadedModel(
-        language_model=MapleLanguageModel(checkpoint.model, checkpoint.eos_token_ids),
+        language_model=model,
         tokenizer=tokenizer,
-        chat_template=ChatTemplate(checkpoint.chat_template, tokenizer.control_tokens),
-        name=checkpoint.name,
+        chat_template=ChatTemplate(texts.chat_template, tokenizer.control_tokens),
+        name=texts.name,
         device="cpu",
-        dtype_label=checkpoint.dtype_label,
-        attention_label=checkpoint.attention_label,
-        files=tuple(sorted(file for file in checkpoint.tokenizer_json.parent.iterdir() if file.suffix in _MODEL_FILES)),
+        dtype_label=dtype_label,
+        attention_label=attention_label,
+        files=tuple(sorted(file for file in texts.tokenizer_json.parent.iterdir() if file.suffix in _MODEL_FILES)),
     )

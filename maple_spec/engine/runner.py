@@ -43,6 +43,7 @@ class Runner:
     def _generate(self, sequence: Sequence) -> TokenEvent | None:
         model, prompt_ids = self._model, sequence.prompt_ids
         cache = model.new_cache(prompt_ids)
+        sequence.aborted.tell(lambda: model.interrupt(cache))
         sequence.put_started()
         limit = min(sequence.sampling.max_new_tokens, model.context_length - len(prompt_ids))
         if limit < 1:

@@ -75,6 +75,9 @@ class ScriptedModel:
         """The entry's delay."""
         return cache.entry.delay
 
+    def interrupt(self, cache: Play) -> None:
+        """Nothing to interrupt: only pauses take time, and they end by themselves."""
+
     def forward(self, token_ids: Sequence[int], cache: Play) -> torch.Tensor:
         """Logits that leave one token possible: the entry's next item, or the end token behind the last."""
         entry, played = cache.entry, cache.played

@@ -21,6 +21,26 @@ class _Mark(Enum):
     ENDED = auto()  # aborted: nothing follows
 
 
+class AbortFlag(threading.Event):
+    """Set once a sequence is aborted; what is computing for it at that moment can ask to be told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._tell: Callable[[], None] | None = None
+
+    def tell(self, tell: Callable[[], None]) -> None:
+        """Call `tell`, from whatever thread, once the flag is set; at once where it is."""
+        self._tell = tell
+        if self.is_set():
+            tell()
+
+    def set(self) -> None:
+        """Raise the flag."""
+        super().set()
+        if self._tell is not None:
+            self._tell()
+
+
 class Sequence:
     """One generation from submit to its last event; made on the consumer's loop, filled by the worker thread."""
 
@@ -31,7 +51,7 @@ class Sequence:
         self.request_id = request_id
         self.prompt_ids = prompt_ids
         self.sampling = sampling
-        self.aborted = threading.Event()  # read by the worker between two calls of the model
+        self.aborted = AbortFlag()  # read by the worker between two calls of the model
         self._loop = asyncio.get_running_loop()
         self._items: deque[TokenEvent | ApiError | _Mark] = deque()
         self._waiter: asyncio.Future[None] | None = None

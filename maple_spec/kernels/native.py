@@ -41,7 +41,18 @@ class _Matrix(ctypes.Structure):
     ]
 
 
-_SIZES = ("vocabulary", "hidden", "heads", "kv_heads", "head_dim", "width", "experts", "experts_per_token", "layers", "rotary_half")
+_SIZES = (
+    "vocabulary",
+    "hidden",
+    "heads",
+    "kv_heads",
+    "head_dim",
+    "width",
+    "experts",
+    "experts_per_token",
+    "layers",
+    "rotary_half",
+)
 
 
 class _Description(ctypes.Structure):
@@ -126,6 +137,8 @@ def _declared(loaded: ctypes.CDLL) -> ctypes.CDLL:
     loaded.maple_cache_new.argtypes = [pointer, ctypes.c_int64]
     loaded.maple_cache_free.argtypes = [pointer]
     loaded.maple_cache_free.restype = None
+    loaded.maple_cache_interrupt.argtypes = [pointer]
+    loaded.maple_cache_interrupt.restype = None
     loaded.maple_forward.argtypes = [pointer, pointer, pointer, number, pointer, number]
     loaded.maple_forward.restype = None
     return loaded
@@ -144,7 +157,7 @@ class NativeModel:
     def __init__(
         self, weights: ModelWeights, *, variant: str | None = None, planes: int = 2, threads: int = 1, chunk: int = 512
     ) -> None:
-        """variant: an instruction set of variants(), the best by default. planes: digits of an activation, 1 (8 bits) or 2 (16).
+        """variant: an instruction set of variants(), the best by default. planes: digits of an activation, 1 (int8), 2 (int16).
 
         chunk: most tokens of one call. Raises ValueError where a size is none that the kernels take.
         """
@@ -171,8 +184,8 @@ class NativeModel:
         self._layers = layers
         return _Description(
             vocabulary=self.vocab_size, hidden=self.hidden, heads=weights.heads, kv_heads=weights.kv_heads,
-            head_dim=weights.head_dim, width=weights.width, experts=weights.experts, experts_per_token=weights.experts_per_token,
-            layers=len(layers), rotary_half=weights.rotary_dim // 2, planes=planes, threads=threads, chunk=self.chunk,
+            head_dim=weights.head_dim, width=weights.width, experts=weights.experts,
+            experts_per_token=weights.experts_per_token, layers=len(layers), rotary_half=weights.rotary_dim // 2, planes=planes, threads=threads, chunk=self.chunk,
             shares_of_chosen=weights.norm_topk_prob, eps=weights.rms_norm_eps, theta=weights.rope_theta,
             limit=weights.swiglu_limit, layer=layers, final_norm=self._pointer(weights.final_norm),
             embedding=self._embedding(weights.embedding), head=self._head(weights.head),
@@ -238,6 +251,10 @@ class NativeCache:
         if not self.handle:
             raise MemoryError(f"no memory for the keys and values of {context} tokens")
 
+    def interrupt(self) -> None:
+        """Make each call with this cache return soon, the one that runs too; from any thread. Its logits mean nothing."""
+        self._library.maple_cache_interrupt(self.handle)
+
     def __del__(self) -> None:
         if getattr(self, "handle", None):
             self._library.maple_cache_free(self.handle)
@@ -248,7 +265,7 @@ def _rows(matrix: AffineRows | Halves) -> NDArray[Any]:
 
 
 def _columns(matrix: AffineRows | Halves) -> int:
-    return matrix.words.shape[1] * 32 // matrix.bits if isinstance(matrix, AffineRows) else matrix.shape[1]
+    return matrix.columns if isinstance(matrix, AffineRows) else int(matrix.shape[1])
 
 
 def _check(weights: ModelWeights, hidden: int) -> None:
@@ -269,6 +286,6 @@ def _check(weights: ModelWeights, hidden: int) -> None:
         for name, (matrix, count, rows, columns) in shapes.items():
             if (len(matrix.codes), matrix.rows, matrix.columns) != (count, rows, columns):
                 raise ValueError(f"{name} has shape {(len(matrix.codes), matrix.rows, matrix.columns)}")
-    for matrix in (weights.embedding, weights.head):
-        if isinstance(matrix, AffineRows) and (matrix.bits not in (4, 8) or matrix.group_size % 16):
-            raise ValueError(f"rows of {matrix.bits} bits in groups of {matrix.group_size} are none that the kernels read")
+    for ends in (weights.embedding, weights.head):
+        if isinstance(ends, AffineRows) and (ends.bits not in (4, 8) or ends.group_size % 16):
+            raise ValueError(f"rows of {ends.bits} bits in groups of {ends.group_size} are none that the kernels read")

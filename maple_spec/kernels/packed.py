@@ -73,14 +73,19 @@ class AffineRows:
     bits: int
 
     @property
+    def columns(self) -> int:
+        """Weights of a row."""
+        return int(self.words.shape[1]) * 32 // self.bits
+
+    @property
     def group_size(self) -> int:
         """Columns of a group."""
-        return self.words.shape[1] * 32 // self.bits // self.scales.shape[1]
+        return self.columns // int(self.scales.shape[1])
 
 
 def pack_head(rows: AffineRows) -> Bytes:
     """Affine rows in the order in which the head kernel reads them: uint8, one group of 16 rows after the other."""
-    count, columns, group = len(rows.words), rows.words.shape[1] * 32 // rows.bits, rows.group_size
+    count, columns, group = len(rows.words), rows.columns, rows.group_size
     groups, padding = columns // group, -count % HEAD_ROWS
     step = 4096  # rows at a time: the codes are unpacked to bytes on the way
     parts = []
@@ -88,10 +93,10 @@ def pack_head(rows: AffineRows) -> Bytes:
         words = _padded(rows.words[start : start + step], start, step, count + padding)
         scales = _padded(rows.scales[start : start + step], start, step, count + padding)
         biases = _padded(rows.biases[start : start + step], start, step, count + padding)
-        codes = words.view(np.uint8)
+        codes: Bytes = words.view(np.uint8)
         if rows.bits == 4:
-            codes = np.stack([codes & 15, codes >> 4], axis=-1).reshape(len(words), groups, 2, group // 2)
-            codes = codes[:, :, 0] | codes[:, :, 1] << 4
+            halves = np.stack([codes & 15, codes >> 4], axis=-1).reshape(len(words), groups, 2, group // 2)
+            codes = (halves[:, :, 0] | halves[:, :, 1] << 4).astype(np.uint8)
         blocks = codes.reshape(-1, HEAD_ROWS, groups, rows.bits * group // 32, 4).transpose(0, 2, 3, 1, 4)
         ends = np.stack([scales, biases], axis=-1).reshape(-1, HEAD_ROWS, groups, 2).transpose(0, 2, 3, 1)
         parts.append(

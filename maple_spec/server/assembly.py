@@ -121,7 +121,14 @@ class Service:
             )
         elif path.startswith(SCRIPT_PREFIX):
             return load_script(path)
-        return load_maple(path, window_keys=self.settings.window_keys)
+        settings = self.settings
+        return load_maple(
+            path,
+            window_keys=settings.window_keys,
+            kernels=settings.kernels,
+            activations=settings.activations,
+            threads=settings.threads,
+        )
 
 
 def assemble(settings: Settings | None = None, *, load: Callable[[], LoadedModel] | None = None) -> Service:

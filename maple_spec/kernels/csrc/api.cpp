@@ -64,6 +64,8 @@ API Cache *maple_cache_new(const Model *model, int64_t context) {
 
 API void maple_cache_free(Cache *cache) { delete cache; }
 
+API void maple_cache_interrupt(Cache *cache) { cache->interrupted.store(true); }
+
 API void maple_forward(Model *model, Cache *cache, const int32_t *token_ids, int count, float *logits, int every) {
     model->forward(*cache, token_ids, count, logits, every != 0);
 }

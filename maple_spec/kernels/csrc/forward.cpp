@@ -401,7 +401,9 @@ void Model::prefill(Cache &cache, const int32_t *token_ids, int count, float *lo
         const Layer &layer = d.layer[index];
         norm_tiles(layer.attention_norm);
         fix_tiles(normed_.get(), d.hidden, d.hidden);
+        if (team.index == 0) stopping_ = cache.interrupted.load(std::memory_order_relaxed);
         team.meet();
+        if (stopping_) return;
         project_all(layer.qkv, layer.qkv_scale, d.hidden, qkv_, qkv_rows_, false);
         team.meet();
         prefill_attention(layer, cache, index, count, own, team);

@@ -1,6 +1,7 @@
 // A model as the forward pass sees it: sizes and pointers into memory that the caller owns, and a sequence's keys and values.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -67,6 +68,7 @@ class Cache {
 
     int64_t length = 0;
     const int64_t context;
+    std::atomic<bool> interrupted{false}; // set by another thread: calls return soon, and what they return means nothing
 
   private:
     int kv_heads_;
@@ -127,6 +129,7 @@ class Model {
     std::vector<Fixed> fixed_;
     std::vector<const Fixed *> fixed_at_;
     int used_experts_ = 0;
+    bool stopping_ = false; // the call is interrupted: what thread 0 saw before a meeting, so that all leave together
 };
 
 } // namespace maple
