@@ -183,13 +183,28 @@ class NativeModel:
         layers = (_Layer * len(weights.layers))(*map(self._layer, weights.layers))
         self._layers = layers
         return _Description(
-            vocabulary=self.vocab_size, hidden=self.hidden, heads=weights.heads, kv_heads=weights.kv_heads,
-            head_dim=weights.head_dim, width=weights.width, experts=weights.experts,
-            experts_per_token=weights.experts_per_token, layers=len(layers), rotary_half=weights.rotary_dim // 2, planes=planes, threads=threads, chunk=self.chunk,
-            shares_of_chosen=weights.norm_topk_prob, eps=weights.rms_norm_eps, theta=weights.rope_theta,
-            limit=weights.swiglu_limit, layer=layers, final_norm=self._pointer(weights.final_norm),
-            embedding=self._embedding(weights.embedding), head=self._head(weights.head),
-        )  # fmt: skip
+            vocabulary=self.vocab_size,
+            hidden=self.hidden,
+            heads=weights.heads,
+            kv_heads=weights.kv_heads,
+            head_dim=weights.head_dim,
+            width=weights.width,
+            experts=weights.experts,
+            experts_per_token=weights.experts_per_token,
+            layers=len(layers),
+            rotary_half=weights.rotary_dim // 2,
+            planes=planes,
+            threads=threads,
+            chunk=self.chunk,
+            shares_of_chosen=weights.norm_topk_prob,
+            eps=weights.rms_norm_eps,
+            theta=weights.rope_theta,
+            limit=weights.swiglu_limit,
+            layer=layers,
+            final_norm=self._pointer(weights.final_norm),
+            embedding=self._embedding(weights.embedding),
+            head=self._head(weights.head),
+        )
 
     def _layer(self, layer: LayerWeights) -> _Layer:
         matrices = {"qkv": layer.qkv, "out": layer.out, "gate_up": layer.gate_up, "down": layer.down}
