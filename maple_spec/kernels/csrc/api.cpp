@@ -70,13 +70,5 @@ API void maple_forward(Model *model, Cache *cache, const int32_t *token_ids, int
     model->forward(*cache, token_ids, count, logits, every != 0);
 }
 
-// One kernel at a time, for tests.
-
-API void maple_quantise(const char *variant, const float *x, int columns, int planes, int8_t *digits, float *scale, int32_t *sum) {
-    variant_of(variant)->quantise(x, columns, planes, digits, scale, sum);
-}
-
-API void maple_ternary_rows(const char *variant, const uint8_t *codes, const float *row_scale, int groups, int columns, int planes,
-                            const int8_t *digits, float scale, int32_t sum, float *y) {
-    variant_of(variant)->ternary_rows(codes, row_scale, groups, columns, planes, digits, scale, sum, y);
-}
+// The functions of a variant, which tests call one by one.
+API const Kernels *maple_kernels(const char *variant) { return variant_of(variant); }
