@@ -61,7 +61,9 @@ class Settings(BaseSettings):
     activations: Literal["int16", "int8"] = Field(
         "int16", description="What the kernels round activations to; int8 is faster and less exact."
     )
-    threads: int | None = Field(None, ge=1, le=1024, description="Threads the model computes with; by default one a core.")
+    threads: int | None = Field(
+        None, ge=1, le=1024, description="Threads the model computes with; by default one a core, for a very small model one."
+    )
     window_keys: Literal[512, 513] | None = Field(
         None, description="Keys that a sliding layer sees; by default what the checkpoint says, 512 for maple-preview."
     )

@@ -11,7 +11,7 @@ from maple_spec import checkpoints
 from maple_spec.checkpoints import CheckpointTexts
 from maple_spec.engine.language_model import LanguageModel, LoadedModel
 from maple_spec.errors import CheckpointError
-from maple_spec.kernels.dispatch import choose_variant, usable_cores
+from maple_spec.kernels.dispatch import choose_variant, default_threads
 from maple_spec.kernels.native import NativeCache, NativeModel
 from maple_spec.model import KVCache, Maple, ModelConfig
 from maple_spec.text.chat_template import ChatTemplate
@@ -99,7 +99,7 @@ def load_maple(
     """Load a checkpoint for serving; None or "" is the embedded maple-tiny. CheckpointError says what is wrong with it.
 
     kernels: an instruction set, reference (plain torch), or auto: the best that this machine has. activations: int16 or int8,
-    for the native kernels. threads: for these too; by default one a core. SettingsError where the machine lacks the kernels.
+    for the native kernels. threads: for these too; by default as many as the model has work for. SettingsError where the machine lacks the kernels.
     """
     variant = choose_variant(kernels)
     if variant is None:
@@ -109,7 +109,8 @@ def load_maple(
     packed = checkpoints.load_packed(path_or_id, window_keys=window_keys)
     planes = {"int8": 1, "int16": 2}[activations]
     try:
-        native = NativeModel(packed.weights, variant=variant, planes=planes, threads=threads or usable_cores())
+        threads = threads or default_threads(packed.weights.bytes_a_token)
+        native = NativeModel(packed.weights, variant=variant, planes=planes, threads=threads)
     except ValueError as error:
         raise CheckpointError(f"{packed.name}: {error}; MAPLE_KERNELS=reference serves it") from None
     config = packed.config

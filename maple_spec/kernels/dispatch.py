@@ -11,6 +11,7 @@ from maple_spec.kernels.native import variants
 logger = logging.getLogger("maple_spec.kernels")
 
 REFERENCE = "reference"
+_BYTES_A_THREAD = 4_000_000  # a tenth of a millisecond at the speed of a core's memory, many times what a meeting costs
 
 
 def choose_variant(wanted: str = "auto") -> str | None:
@@ -33,6 +34,11 @@ def choose_variant(wanted: str = "auto") -> str | None:
     return wanted
 
 
-def usable_cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def default_threads(bytes_a_token: int) -> int:
+    """One thread a core that this process may use, but no more than the weights that a token reads give work to.
+
+    Threads meet dozens of times a token, which costs a small model more than sharing its work saves, above all where other
+    programs want the cores too.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, bytes_a_token // _BYTES_A_THREAD))

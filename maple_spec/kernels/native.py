@@ -106,6 +106,16 @@ class ModelWeights:
     rope_theta: float
     swiglu_limit: float
 
+    @property
+    def bytes_a_token(self) -> int:
+        """Bytes of weights that one decoded token reads, the experts' share of those that it chooses."""
+        chosen = self.experts_per_token / self.experts
+        layers = sum(
+            layer.qkv.nbytes + layer.out.nbytes + layer.router.nbytes + chosen * (layer.gate_up.nbytes + layer.down.nbytes)
+            for layer in self.layers
+        )
+        return int(layers) + self.head.nbytes
+
 
 @cache
 def library() -> ctypes.CDLL | None:

@@ -73,6 +73,11 @@ class AffineRows:
     bits: int
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of all rows."""
+        return self.words.nbytes + self.scales.nbytes + self.biases.nbytes
+
+    @property
     def columns(self) -> int:
         """Weights of a row."""
         return int(self.words.shape[1]) * 32 // self.bits
