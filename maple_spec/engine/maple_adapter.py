@@ -99,8 +99,8 @@ def load_maple(
     """Load a checkpoint for serving; None or "" is the embedded maple-tiny. CheckpointError says what is wrong with it.
 
     kernels: an instruction set, reference (plain torch), or auto: the best that this machine has. activations: int16 or int8,
-    for the native kernels. threads: for these too; by default as many as the model has work for. SettingsError where the machine
-    lacks the kernels.
+    for the native kernels. threads: for these too; by default as many as the model has work for. SettingsError where the
+    machine lacks the kernels.
     """
     variant = choose_variant(kernels)
     if variant is None:
