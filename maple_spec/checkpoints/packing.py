@@ -12,7 +12,7 @@ from torch import Tensor
 from maple_spec.checkpoints import mlx_2bit, safetensors_bf16
 from maple_spec.checkpoints.tensor_files import TensorFiles, bfloat16_bits
 from maple_spec.kernels.native import LayerWeights, ModelWeights
-from maple_spec.kernels.packed import AffineRows, Floats, Halves, PackedTernary, Words, pack_ternary_rows
+from maple_spec.kernels.packed import AffineRows, Floats, Halves, PackedTernary, Words, pack_head, pack_ternary_rows
 from maple_spec.model.config import ModelConfig
 
 
@@ -46,11 +46,11 @@ class Packing:
         config = self._config
         rows = (config.vocab_size, config.hidden_size)
         embedding = self._reader.read_rows("model.word_embeddings.weight", rows)
-        tied = config.tie_word_embeddings
+        head = embedding if config.tie_word_embeddings else self._reader.read_rows("lm_head.weight", rows)
         return ModelWeights(
             layers=[self._layer(index) for index in range(config.num_hidden_layers)],
             embedding=embedding,
-            head=embedding if tied else self._reader.read_rows("lm_head.weight", rows),
+            head=pack_head(head) if isinstance(head, AffineRows) else head,
             final_norm=self._vector("model.norm", config.hidden_size),
             heads=config.num_attention_heads,
             kv_heads=config.num_key_value_heads,

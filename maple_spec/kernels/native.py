@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from maple_spec.kernels.packed import AffineRows, Bytes, Floats, Halves, PackedTernary, pack_head
+from maple_spec.kernels.packed import AffineRows, Floats, Halves, PackedHead, PackedTernary
 
 LIBRARY = "libmaple_kernels.so"
 LARGEST_HEAD = 1024  # dimensions of a head; csrc/forward.cpp keeps so much on its stack
@@ -88,11 +88,11 @@ class LayerWeights:
 
 @dataclass(frozen=True, slots=True)
 class ModelWeights:
-    """A whole model. embedding, head: affine rows, or bfloat16 bits [vocabulary, hidden]."""
+    """A whole model. embedding, head: in 4 or 8 bits, or bfloat16 bits [vocabulary, hidden]."""
 
     layers: Sequence[LayerWeights]
     embedding: AffineRows | Halves
-    head: AffineRows | Halves
+    head: PackedHead | Halves
     final_norm: Floats
     heads: int
     kv_heads: int
@@ -178,7 +178,8 @@ class NativeModel:
         self.variant = variant or variants()[0]
         if self.variant not in variants():
             raise ValueError(f"this machine has the kernels {', '.join(variants())}, not {variant}")
-        self.vocab_size, self.hidden = len(_rows(weights.head)), _columns(weights.head)
+        head = weights.head
+        self.vocab_size, self.hidden = (head.rows, head.columns) if isinstance(head, PackedHead) else head.shape
         self.chunk = chunk
         self._kept: list[NDArray[Any]] = []  # what the library points to
         _check(weights, self.hidden)
@@ -230,10 +231,9 @@ class NativeModel:
             return _Matrix(*parts, rows.bits, rows.group_size)
         return _Matrix(self._pointer(rows), None, None, 16, 0)
 
-    def _head(self, rows: AffineRows | Halves) -> _Matrix:
-        if isinstance(rows, AffineRows):
-            packed: Bytes = pack_head(rows)
-            return _Matrix(self._pointer(packed), None, None, rows.bits, rows.group_size)
+    def _head(self, rows: PackedHead | Halves) -> _Matrix:
+        if isinstance(rows, PackedHead):
+            return _Matrix(self._pointer(rows.data), None, None, rows.bits, rows.group_size)
         return _Matrix(self._pointer(rows), None, None, 16, 0)
 
     def _pointer(self, array: NDArray[Any]) -> int:
@@ -285,14 +285,6 @@ class NativeCache:
             self._library.maple_cache_free(self.handle)
 
 
-def _rows(matrix: AffineRows | Halves) -> NDArray[Any]:
-    return matrix.words if isinstance(matrix, AffineRows) else matrix
-
-
-def _columns(matrix: AffineRows | Halves) -> int:
-    return matrix.columns if isinstance(matrix, AffineRows) else int(matrix.shape[1])
-
-
 def _check(weights: ModelWeights, hidden: int) -> None:
     """Raise ValueError where a size is none that the kernels take; everything below counts on them."""
     for name, size in (("hidden_size", hidden), ("head_dim", weights.head_dim), ("moe_intermediate_size", weights.width)):
@@ -312,5 +304,5 @@ def _check(weights: ModelWeights, hidden: int) -> None:
             if (len(matrix.codes), matrix.rows, matrix.columns) != (count, rows, columns):
                 raise ValueError(f"{name} has shape {(len(matrix.codes), matrix.rows, matrix.columns)}")
     for ends in (weights.embedding, weights.head):
-        if isinstance(ends, AffineRows) and (ends.bits not in (4, 8) or ends.group_size % 16):
+        if isinstance(ends, AffineRows | PackedHead) and (ends.bits not in (4, 8) or ends.group_size % 16):
             raise ValueError(f"rows of {ends.bits} bits in groups of {ends.group_size} are none that the kernels read")

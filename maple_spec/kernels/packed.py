@@ -88,8 +88,24 @@ class AffineRows:
         return self.columns // int(self.scales.shape[1])
 
 
-def pack_head(rows: AffineRows) -> Bytes:
-    """Affine rows in the order in which the head kernel reads them: uint8, one group of 16 rows after the other."""
+@dataclass(frozen=True, slots=True)
+class PackedHead:
+    """Affine rows in the order in which the head kernel reads them: one group of 16 rows after the other."""
+
+    data: Bytes
+    rows: int
+    columns: int
+    bits: int
+    group_size: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all rows."""
+        return self.data.nbytes
+
+
+def pack_head(rows: AffineRows) -> PackedHead:
+    """Affine rows, packed; the last group is filled with rows of zeros."""
     count, columns, group = len(rows.words), rows.columns, rows.group_size
     groups, padding = columns // group, -count % HEAD_ROWS
     step = 4096  # rows at a time: the codes are unpacked to bytes on the way
@@ -113,7 +129,7 @@ def pack_head(rows: AffineRows) -> Bytes:
                 axis=2,
             ).reshape(-1)
         )
-    return np.concatenate(parts)
+    return PackedHead(np.concatenate(parts), count, columns, rows.bits, group)
 
 
 def _padded(part: NDArray[np.generic], start: int, step: int, total: int) -> NDArray[np.generic]:

@@ -118,7 +118,7 @@ def test_an_affine_head_is_code_times_scale_plus_bias(
     codes = draw.integers(0, 2**bits, (rows, columns), dtype=np.uint8)
     bytes_ = codes if bits == 8 else codes[:, ::2] | codes[:, 1::2] << 4
     scales, biases = (bfloat16(draw.standard_normal((rows, groups), np.float32)) for _ in range(2))
-    packed = pack_head(AffineRows(np.ascontiguousarray(bytes_).view(np.uint32), scales, biases, bits))
+    packed = pack_head(AffineRows(np.ascontiguousarray(bytes_).view(np.uint32), scales, biases, bits)).data
     x = random_vector(draw, columns, "ordinary")
     digits, scale, sums = np.empty(planes * columns, np.int8), np.empty(1, np.float32), np.empty(groups, np.int32)
     kernels.quantise_plain(x, columns, group_size, planes, digits, scale, sums)

@@ -32,7 +32,7 @@ def test_a_packed_head_holds_each_code_where_the_kernel_looks_for_it(
     flat = codes.reshape(rows, -1)
     bytes_ = flat if bits == 8 else flat[:, ::2] | flat[:, 1::2] << 4
     scales, biases = (draw.integers(0, 2**16, (rows, groups), dtype=np.uint16) for _ in range(2))
-    packed = pack_head(AffineRows(np.ascontiguousarray(bytes_).view(np.uint32), scales, biases, bits))
+    packed = pack_head(AffineRows(np.ascontiguousarray(bytes_).view(np.uint32), scales, biases, bits)).data
     block = bits * group_size // 32 * 64
     padded = -(-rows // 16) * 16
     stored = packed.reshape(padded // 16, groups, block + 64)
