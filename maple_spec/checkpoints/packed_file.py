@@ -107,7 +107,7 @@ def _folded(sums: list[Any]) -> int:
 
 def _read_chunk(descriptor: int, to: NDArray[np.uint8], offset: int) -> int | None:
     """Fill the chunk and return its sum; None where the file ends before."""
-    view, done = memoryview(to), 0
+    view, done = to.data, 0
     while done < len(to):
         count = os.preadv(descriptor, [view[done:]], offset + done)
         if count == 0:
