@@ -36,9 +36,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engine": BELOW_ENGINE,
     "generation": BELOW_ENGINE | {"engine"},
     "handlers": BELOW_ENGINE | {"engine", "generation"},
-    "server": SERVING,
+    "server": SERVING | {"bench"},  # the command line offers it
     "__main__": SERVING | {"server"},
     "tiny": BELOW_ENGINE | {"engine", "generation"},  # the recipe of the embedded model, which nothing else needs
+    "bench": BELOW_ENGINE,
     "conformance": set(),
 }
 

@@ -147,6 +147,10 @@ def _declared(loaded: ctypes.CDLL) -> ctypes.CDLL:
     loaded.maple_cache_new.argtypes = [pointer, ctypes.c_int64]
     loaded.maple_cache_free.argtypes = [pointer]
     loaded.maple_cache_free.restype = None
+    loaded.maple_cache_seek.argtypes = [pointer, ctypes.c_int64]
+    loaded.maple_cache_seek.restype = None
+    loaded.maple_read.argtypes = [ctypes.c_char_p, pointer, ctypes.c_int64, number]
+    loaded.maple_read.restype = ctypes.c_uint32
     loaded.maple_cache_interrupt.argtypes = [pointer]
     loaded.maple_cache_interrupt.restype = None
     loaded.maple_forward.argtypes = [pointer, pointer, pointer, number, pointer, number]
@@ -159,6 +163,13 @@ def variants() -> tuple[str, ...]:
     """The instruction sets that library and processor have in common, best first."""
     loaded = library()
     return tuple(loaded.maple_variants().decode().split(",")) if loaded is not None else ()
+
+
+def read_memory(memory: NDArray[np.uint8], *, variant: str, threads: int) -> None:
+    """Read memory as fast as the threads can; for measurements. Bytes behind the last whole 256 are left out."""
+    loaded = library()
+    assert loaded is not None, "variants() is empty then"
+    loaded.maple_read(variant.encode(), memory.ctypes.data, memory.nbytes // 256 * 256, threads)
 
 
 class NativeModel:
@@ -174,7 +185,7 @@ class NativeModel:
         loaded = library()
         if loaded is None:
             raise ValueError("the native kernels were not built")
-        self._library, self._weights = loaded, weights
+        self._library, self.weights = loaded, weights
         self.variant = variant or variants()[0]
         if self.variant not in variants():
             raise ValueError(f"this machine has the kernels {', '.join(variants())}, not {variant}")
@@ -190,7 +201,7 @@ class NativeModel:
         self._logits = np.empty(self.vocab_size, np.float32)
 
     def _describe(self, planes: int, threads: int) -> _Description:
-        weights = self._weights
+        weights = self.weights
         layers = (_Layer * len(weights.layers))(*map(self._layer, weights.layers))
         self._layers = layers
         return _Description(
@@ -279,6 +290,13 @@ class NativeCache:
     def interrupt(self) -> None:
         """Make each call with this cache return soon, the one that runs too; from any thread. Its logits mean nothing."""
         self._library.maple_cache_interrupt(self.handle)
+
+    def seek(self, position: int) -> None:
+        """Stand where so many tokens have been seen, whatever they were: for measurements."""
+        if not 0 <= position <= self.context:
+            raise ValueError(f"position {position} is outside the context of {self.context}")
+        self._library.maple_cache_seek(self.handle, position)
+        self.length = position
 
     def __del__(self) -> None:
         if getattr(self, "handle", None):

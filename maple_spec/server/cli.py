@@ -7,9 +7,10 @@ import math
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from maple_spec import __version__
-from maple_spec.errors import SettingsError
+from maple_spec.errors import MapleError, SettingsError
 from maple_spec.settings import Settings, allowed_range, read_settings, shown_default, variable
 
 
@@ -63,6 +64,29 @@ def spec() -> int:
     return 0
 
 
+def bench(
+    folder: str, *, kernels: str, activations: str, threads: int, head_bits: int, contexts: Sequence[int], json: bool
+) -> int:
+    """Measure decoding, prefill and loading with random weights of the published sizes."""
+    from maple_spec.bench.command import bench as run
+    from maple_spec.kernels.dispatch import default_threads
+
+    threads = threads or default_threads(2**40)
+    try:
+        return run(
+            Path(folder).expanduser(),
+            kernels=kernels,
+            activations=activations,
+            threads=threads,
+            head_bits=head_bits,
+            contexts=contexts,
+            as_json=json,
+        )
+    except MapleError as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="maple", description="An OpenAI-compatible server for ternary Maple models.")
     parser.add_argument("--version", action="version", version=__version__)
@@ -75,6 +99,15 @@ def _parser() -> argparse.ArgumentParser:
         # Optional values so that a switch reads as one: --strict-model means --strict-model true.
         switch = {"nargs": "?", "const": "true"} if field.annotation is bool else {}
         serving.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE", help=text.replace("%", "%%"), **switch)  # type: ignore[arg-type]
+    benching = commands.add_parser("bench", help="measure the kernels on a model of the published sizes")
+    benching.set_defaults(run=bench)
+    benching.add_argument("--folder", default="~/.cache/maple/bench", help="where the model lies, or is made: 5 GB")
+    benching.add_argument("--kernels", default="auto", help="instruction set, by default the best that the machine has")
+    benching.add_argument("--activations", default="int16", choices=["int16", "int8"])
+    benching.add_argument("--threads", type=int, default=0, help="by default one a core")
+    benching.add_argument("--head-bits", type=int, default=4, choices=[4, 8, 16])
+    benching.add_argument("--contexts", type=int, nargs="+", default=[128, 2048, 8192])
+    benching.add_argument("--json", action="store_true", help="print the figures as JSON")
     printing = commands.add_parser("spec", help="print where the installed openapi.yaml lies", description=spec.__doc__)
     printing.set_defaults(run=spec)
     return parser

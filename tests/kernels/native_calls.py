@@ -25,6 +25,7 @@ SIGNATURES = {
     "attend": "piippppp",
     "swiglu": "ppifp",
     "add_scaled": "pfpi",
+    "read_all": "pl",
 }
 TYPES = {"p": ctypes.c_void_p, "i": ctypes.c_int, "l": ctypes.c_int64, "f": ctypes.c_float}
 

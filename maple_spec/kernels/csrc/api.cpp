@@ -3,6 +3,7 @@
 #include <new>
 
 #include "model.h"
+#include "team.h"
 
 #define API extern "C" __attribute__((visibility("default")))
 
@@ -68,6 +69,19 @@ API void maple_cache_interrupt(Cache *cache) { cache->interrupted.store(true); }
 
 API void maple_forward(Model *model, Cache *cache, const int32_t *token_ids, int count, float *logits, int every) {
     model->forward(*cache, token_ids, count, logits, every != 0);
+}
+
+// For measurements: stand at a position as if that many tokens had been seen, and read memory as fast as the threads can.
+API void maple_cache_seek(Cache *cache, int64_t position) { cache->length = position; }
+
+API uint32_t maple_read(const char *variant, const uint8_t *memory, int64_t size, int threads) {
+    const Kernels &kernels = *variant_of(variant);
+    std::atomic<uint32_t> sum{0};
+    run_team(threads, [&](Team &team) {
+        const int64_t blocks = size / 256, begin = team.begin(blocks) * 256, end = team.end(blocks) * 256;
+        sum += kernels.read_all(memory + begin, end - begin);
+    });
+    return sum;
 }
 
 // The functions of a variant, which tests call one by one.

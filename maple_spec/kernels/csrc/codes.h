@@ -131,7 +131,7 @@ void affine_rows(const uint8_t *rows, int groups, int columns, int group_size, i
 
 constexpr Kernels table(const char *name) {
     return {name, quantise, quantise_plain, ternary_rows, ternary_tile, finish, affine_rows, bfloat16_rows, norm, norm_and_turn, remember,
-            attend, swiglu, add_scaled};
+            attend, swiglu, add_scaled, read_all};
 }
 
 } // namespace

@@ -315,5 +315,19 @@ void add_scaled(float *x, float weight, const float *y, int size) {
     for (int i = 0; i < size; i += kLanes) store(x + i, load<Floats>(x + i) + load<Floats>(y + i) * weight);
 }
 
+uint32_t read_all(const uint8_t *memory, int64_t size) {
+    Words a = {}, b = {}, c = {}, d = {};
+    for (int64_t i = 0; i < size; i += 256) {
+        a += load<Words>(memory + i);
+        b += load<Words>(memory + i + 64);
+        c += load<Words>(memory + i + 128);
+        d += load<Words>(memory + i + 192);
+    }
+    a += b + c + d;
+    uint32_t sum = 0;
+    for (int i = 0; i < kLanes; i++) sum += a[i];
+    return sum;
+}
+
 } // namespace
 } // namespace maple

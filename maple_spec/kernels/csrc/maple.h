@@ -81,6 +81,9 @@ struct Kernels {
 
     // x [size] += weight * y
     void (*add_scaled)(float *x, float weight, const float *y, int size);
+
+    // The sum of the 32-bit words, whose only purpose is that all of the memory is read; size is a multiple of 256.
+    uint32_t (*read_all)(const uint8_t *memory, int64_t size);
 };
 
 // The variants that this build holds; a null pointer where the processor cannot run it.

@@ -1,0 +1,1 @@
+"""Measures the kernels on a model of the published sizes: `maple bench`."""
