@@ -88,6 +88,9 @@ class ToyModel:
     def pause(self, cache: list[int]) -> float:
         return 0.0
 
+    def interrupt(self, cache: object) -> None:
+        """Nothing: it is a toy."""
+
     def forward(self, token_ids: Sequence[int], cache: list[int]) -> torch.Tensor:
         self.calls.append(len(token_ids))
         self.thread_ids.add(threading.get_ident())

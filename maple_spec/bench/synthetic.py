@@ -40,8 +40,9 @@ def synthetic_weights(sizes: Sizes, head_bits: int = 4, seed: int = 0) -> Iterat
     """Yield what is being drawn, in words, and at last the weights."""
     draw = np.random.default_rng(seed)
     block = draw.integers(0, 2**32, _BLOCK // 4, dtype=np.uint32)
-    low = block & 0x55555555
-    codes = low | (np.roll(block, 1) & 0xAAAAAAAA & ~(low << 1))  # 0, 1 or 2 in every pair of bits, never 3
+    low = block & np.uint32(0x55555555)
+    # 0, 1 or 2 in every pair of bits, never 3.
+    codes: NDArray[np.uint32] = low | (np.roll(block, 1) & np.uint32(0xAAAAAAAA) & ~(low << np.uint32(1)))
     layers = []
     for index in range(sizes.layers):
         yield f"layer {index + 1} of {sizes.layers}"
