@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from maple_spec.checkpoints import CheckpointTexts
 from maple_spec.engine.language_model import LanguageModel, LoadedModel
 from maple_spec.errors import CheckpointError
 from maple_spec.kernels.dispatch import choose_variant, default_threads
-from maple_spec.kernels.native import NativeCache, NativeModel
+from maple_spec.kernels.native import NativeModel
 from maple_spec.model import KVCache, Maple, ModelConfig
 from maple_spec.text.chat_template import ChatTemplate
 from maple_spec.text.tokenizer import Tokenizer
@@ -70,22 +71,31 @@ class NativeLanguageModel:
         self.vocab_size = model.vocab_size
         self.context_length = context_length
         self.eos_token_ids = tuple(eos_token_ids)
+        self._memory = model.new_cache(context_length)  # for the one sequence that runs
+        self._lock = threading.Lock()  # guards _holder
+        self._holder: object | None = None
 
-    def new_cache(self, prompt_ids: Sequence[int]) -> NativeCache:
-        """An empty cache; its memory is taken as tokens come."""
-        return self._model.new_cache(self.context_length)
+    def new_cache(self, prompt_ids: Sequence[int]) -> object:
+        """The right to the memory for keys and values, which the sequence before loses."""
+        with self._lock:
+            self._holder = object()
+            self._memory.reset()
+            return self._holder
 
-    def pause(self, cache: NativeCache) -> float:
+    def pause(self, cache: object) -> float:
         """None: it computes as fast as it can."""
         return 0.0
 
-    def interrupt(self, cache: NativeCache) -> None:
-        """Make a call that runs return within a layer's time."""
-        cache.interrupt()
+    def interrupt(self, cache: object) -> None:
+        """Make a call that runs return within a layer's time; nothing where the sequence is over."""
+        with self._lock:
+            if self._holder is cache:
+                self._memory.interrupt()
 
-    def forward(self, token_ids: Sequence[int], cache: NativeCache) -> torch.Tensor:
+    def forward(self, token_ids: Sequence[int], cache: object) -> torch.Tensor:
         """The logits behind the last token, float32 [vocab_size]."""
-        return torch.from_numpy(self._model.forward(token_ids, cache))
+        assert self._holder is cache, "another sequence has the memory"
+        return torch.from_numpy(self._model.forward(token_ids, self._memory))
 
 
 def load_maple(

@@ -147,6 +147,8 @@ def _declared(loaded: ctypes.CDLL) -> ctypes.CDLL:
     loaded.maple_cache_new.argtypes = [pointer, ctypes.c_int64]
     loaded.maple_cache_free.argtypes = [pointer]
     loaded.maple_cache_free.restype = None
+    loaded.maple_cache_reset.argtypes = [pointer]
+    loaded.maple_cache_reset.restype = None
     loaded.maple_cache_seek.argtypes = [pointer, ctypes.c_int64]
     loaded.maple_cache_seek.restype = None
     loaded.maple_read.argtypes = [ctypes.c_char_p, pointer, ctypes.c_int64, number]
@@ -290,6 +292,11 @@ class NativeCache:
     def interrupt(self) -> None:
         """Make each call with this cache return soon, the one that runs too; from any thread. Its logits mean nothing."""
         self._library.maple_cache_interrupt(self.handle)
+
+    def reset(self) -> None:
+        """Begin another sequence in the same memory, and forget an interruption."""
+        self._library.maple_cache_reset(self.handle)
+        self.length = 0
 
     def seek(self, position: int) -> None:
         """Stand where so many tokens have been seen, whatever they were: for measurements."""

@@ -52,12 +52,25 @@ def test_greedy_tokens_are_the_largest_logits_of_the_full_forward_pass(
 
 
 def test_what_a_load_brings_is_what_the_checkpoint_says(random_checkpoint: Path, plain: checkpoints.Checkpoint) -> None:
-    loaded = load_maple(random_checkpoint)
-    model = loaded.language_model
-    assert model.vocab_size == plain.config.vocab_size
-    assert model.context_length == plain.config.max_position_embeddings
-    assert model.eos_token_ids == plain.eos_token_ids
-    assert (loaded.name, loaded.dtype_label, loaded.device) == (plain.name, plain.dtype_label, "cpu")
+    for kernels, dtype_label in (("reference", plain.dtype_label), ("plain", "int16 activations + 2-bit ternary (32 packed)")):
+        loaded = load_maple(random_checkpoint, kernels=kernels)
+        model = loaded.language_model
+        assert model.vocab_size == plain.config.vocab_size
+        assert model.context_length == plain.config.max_position_embeddings
+        assert model.eos_token_ids == plain.eos_token_ids
+        assert (loaded.name, loaded.dtype_label, loaded.device) == (plain.name, dtype_label, "cpu")
+        assert kernels == "reference" or loaded.attention_label.startswith("plain kernels")
+
+
+def test_an_abort_that_comes_late_does_not_reach_the_next_sequence(random_checkpoint: Path) -> None:
+    """Sequences share the memory for keys and values, one after the other."""
+    model = load_maple(random_checkpoint).language_model
+    ended = model.new_cache((1,))
+    model.forward((1, 2, 3), ended)
+    expected = model.forward((1, 2, 3), model.new_cache((1,)))
+    running = model.new_cache((1,))
+    model.interrupt(ended)
+    assert torch.equal(model.forward((1, 2, 3), running), expected)
 
 
 def test_a_raw_prompt_is_continued_as_text(random_checkpoint: Path) -> None:

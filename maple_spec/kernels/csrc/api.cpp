@@ -67,6 +67,11 @@ API void maple_cache_free(Cache *cache) { delete cache; }
 
 API void maple_cache_interrupt(Cache *cache) { cache->interrupted.store(true); }
 
+API void maple_cache_reset(Cache *cache) {
+    cache->length = 0;
+    cache->interrupted.store(false);
+}
+
 API void maple_forward(Model *model, Cache *cache, const int32_t *token_ids, int count, float *logits, int every) {
     model->forward(*cache, token_ids, count, logits, every != 0);
 }
