@@ -87,6 +87,18 @@ def test_every_error_that_the_code_can_raise_is_in_the_contract() -> None:
         assert_fits(error("a sentence").body(), "ErrorResponse")
 
 
+def test_every_code_is_described_where_its_status_is() -> None:
+    described = {
+        status: response["description"]
+        for operation in operations().values()
+        for status, response in operation["responses"].items()
+        if status != "200"
+    }
+    for error in error_classes():
+        if error.default_code is not None:
+            assert f"`{error.default_code}`" in described[str(error.status)]
+
+
 def test_examples_are_what_they_are_examples_of() -> None:
     for name, operation in operations().items():
         for content in operation.get("requestBody", {}).get("content", {}).values():
