@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from openapi_spec_validator import validate
 
-from maple_spec import errors
+from maple_spec import __version__, errors
 from maple_spec.server.contract import spec_path
 from maple_spec.server.schema_errors import check
 from maple_spec.settings import Settings, shown_default, variable
@@ -43,6 +43,7 @@ def error_classes(base: type[errors.ApiError] = errors.ApiError) -> list[type[er
 def test_the_document_is_openapi_3_0_3() -> None:
     raw = contract().raw
     assert raw["openapi"] == "3.0.3"
+    assert raw["info"]["version"] == __version__
     validate(raw)
 
 
