@@ -26,6 +26,13 @@ def free_port() -> int:
 @contextmanager
 def serving(**settings: str) -> Iterator[str]:
     """A server of its own with these MAPLE_* settings (max_new_tokens="8"); its base URL, once it is ready."""
+    with serving_process(**settings) as (url, _):
+        yield url
+
+
+@contextmanager
+def serving_process(**settings: str) -> Iterator[tuple[str, int]]:
+    """Such a server's base URL, and the id of its process."""
     port = free_port()
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("MAPLE_")}
     process = subprocess.Popen(
@@ -35,7 +42,7 @@ def serving(**settings: str) -> Iterator[str]:
     url = f"http://127.0.0.1:{port}"
     try:
         wait_until_ready(url)
-        yield url
+        yield url, process.pid
     finally:
         process.terminate()
         process.wait(30)
@@ -52,7 +59,7 @@ def base_url() -> Iterator[str]:
         yield url
 
 
-def wait_until_ready(url: str, timeout: float = 120) -> None:
+def wait_until_ready(url: str, timeout: float = 300) -> None:
     """Ask /health until the model is there."""
     end = time.monotonic() + timeout
     while True:

@@ -18,6 +18,24 @@ from conformance.stream_rules import breaches, faults_of_usage
 
 CHAT = "/v1/chat/completions"
 
+# What the document says of each status in words.
+CODES: dict[int, set[str | None]] = {
+    400: {
+        "missing_required_parameter",
+        "invalid_type",
+        "invalid_value",
+        "invalid_json",
+        "context_length_exceeded",
+        None,
+    },
+    401: {"invalid_api_key"},
+    404: {"model_not_found"},
+    405: {"method_not_allowed"},
+    413: {"request_too_large"},
+    500: {None},
+    503: {"model_loading", "model_load_failed", "engine_overloaded", "shutting_down"},
+}
+
 
 @schemathesis.hook
 def before_load_schema(context: HookContext, raw_schema: Any) -> None:
@@ -118,13 +136,16 @@ def faults_of_message(choice: Mapping[str, Any], request: Mapping[str, Any]) -> 
 @schemathesis.check
 def shape_of_an_error(ctx: CheckContext, response: Response, case: Case) -> bool | None:
     """Every refusal, also of methods and headers that no operation has, is in the one shape; True where there is none."""
-    if response.status_code < 400:
+    status = response.status_code
+    if status < 400:
         return True
-    assert str(response.status_code) in case.operation.definition.raw["responses"], "this status is not in the document"
+    assert str(status) in case.operation.definition.raw["responses"], "this status is not in the document"
     assert content_type(response) == "application/json", "an error is JSON"
     body = response.json()
     assert set(body) == {"error"}, "an error is one object, named error"
     assert set(body["error"]) == {"message", "type", "param", "code"}, "an error has message, type, param and code"
+    assert body["error"]["type"] == ("server_error" if status >= 500 else "invalid_request_error")
+    assert body["error"]["code"] in CODES[status], "this code is one of another status"
     return None
 
 

@@ -27,7 +27,7 @@ generation.database = "none"
 generation.max-examples = {max_examples}
 generation.deterministic = {deterministic}
 phases.stateful.generation.max-examples = 20
-checks.max_response_time = 30
+checks.max_response_time = 60
 """
 
 WITH_KEY = """

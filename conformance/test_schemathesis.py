@@ -6,6 +6,7 @@ own (CONFORMANCE_URL, CONFORMANCE_KEY) give that server small caps, or answers t
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from collections.abc import Iterator
@@ -46,18 +47,28 @@ class Target(NamedTuple):
     key: str | None
 
 
+CALLS = ['<tool_call>\n{"name": "get', '_weather", "arguments": {"city": "Lagos"}}', "\n</tool_call>", "\n", "<tool_call>"]
+CALLS += ['{"name": "get_time"}', "</tool_call>"]
+# Raw output that holds everything an answer can: reasoning, content, two calls and white space between them.
+SCRIPT = [{"output": ["So", " I", " think", "</think>", "\n\n", "Let", " me", " look", ".\n", *CALLS, "\nDone", "."]}]
+
+
 @pytest.fixture(scope="module", params=[None, "sk-conformance"], ids=["without a key", "with a key"])
-def target(request: pytest.FixtureRequest) -> Iterator[Target]:
-    """The server under test, in both ways where it is ours."""
+def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    """The server under test. Where it is ours: the default model without a key, then a scripted one with a key."""
     url, key = os.environ.get("CONFORMANCE_URL"), os.environ.get("CONFORMANCE_KEY")
     if url:
         if (key is None) != (request.param is None):
             pytest.skip("the server under test is judged the other way, with a key or without as CONFORMANCE_KEY says")
         yield Target(url.rstrip("/"), key)
-        return
-    settings = {} if request.param is None else {"api_key": request.param}
-    with serving(max_new_tokens="8", max_new_tokens_limit="64", **settings) as url:
-        yield Target(url, request.param)
+    elif request.param is None:
+        with serving(max_new_tokens="8", max_new_tokens_limit="64") as url:
+            yield Target(url, None)
+    else:
+        script = tmp_path_factory.mktemp("script") / "answers.json"
+        script.write_text(json.dumps(SCRIPT), encoding="utf-8")
+        with serving(model_path=f"script:{script}", api_key=request.param) as url:
+            yield Target(url, request.param)
 
 
 def test_nothing_contradicts_the_document(target: Target, tmp_path: Path) -> None:
@@ -68,7 +79,7 @@ def test_nothing_contradicts_the_document(target: Target, tmp_path: Path) -> Non
 def test_nothing_contradicts_the_document_in_many_examples(target: Target, tmp_path: Path) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
-    assert_clean(run(target.url, tmp_path, key=target.key, max_examples=2000, seed=seed), target)
+    assert_clean(run(target.url, tmp_path, key=target.key, max_examples=1000, seed=seed), target)
 
 
 def assert_clean(done: Run, target: Target) -> None:

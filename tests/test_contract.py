@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from openapi_spec_validator import validate
 
-from maple_spec import errors
+from maple_spec import __version__, errors
 from maple_spec.server.contract import spec_path
 from maple_spec.server.schema_errors import check
 from maple_spec.settings import Settings, shown_default, variable
@@ -43,6 +43,7 @@ def error_classes(base: type[errors.ApiError] = errors.ApiError) -> list[type[er
 def test_the_document_is_openapi_3_0_3() -> None:
     raw = contract().raw
     assert raw["openapi"] == "3.0.3"
+    assert raw["info"]["version"] == __version__
     validate(raw)
 
 
@@ -85,6 +86,18 @@ def test_every_error_that_the_code_can_raise_is_in_the_contract() -> None:
         assert error.type in described["type"]["enum"]
         assert error.default_code in described["code"]["enum"]
         assert_fits(error("a sentence").body(), "ErrorResponse")
+
+
+def test_every_code_is_described_where_its_status_is() -> None:
+    described = {
+        status: response["description"]
+        for operation in operations().values()
+        for status, response in operation["responses"].items()
+        if status != "200"
+    }
+    for error in error_classes():
+        if error.default_code is not None:
+            assert f"`{error.default_code}`" in described[str(error.status)]
 
 
 def test_examples_are_what_they_are_examples_of() -> None:

@@ -1,15 +1,17 @@
 """The outermost layer: what is true of every request, whatever becomes of it.
 
 Each gets an id, which the response carries and the log names; the service behind the operations travels in the request's state;
-bodies count as JSON whatever their Content-Type says, and only those of POST count; pages of allowed origins may read the
-answers. No prompt and no key is ever logged here or elsewhere.
+bodies count as JSON whatever their Content-Type says, and only those of POST count; stray slashes in a path are none; pages of
+allowed origins may read the answers. No prompt and no key is ever logged here or elsewhere.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import time
 import uuid
+from urllib.parse import quote
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -49,6 +51,7 @@ class Edge:
 
         inner = {
             **scope,
+            **_without_stray_slashes(scope["path"]),
             "state": {**scope.get("state", {}), "service": self._service, "request_id": request_id},
             # By its Content-Type Connexion would parse a form, of any size, even for operations that take no body.
             "headers": _with_content_type(scope["headers"], [_JSON] if scope["method"] == "POST" else []),
@@ -67,3 +70,15 @@ class Edge:
 def _with_content_type(headers: RawHeaders, content_type: RawHeaders) -> RawHeaders:
     """The headers with this Content-Type, or with none, in place of their own."""
     return [*(header for header in headers if header[0] != b"content-type"), *content_type]
+
+
+def _without_stray_slashes(path: str) -> dict[str, str | bytes]:
+    """What to change in a scope whose path was joined to a base URL with a slash too many, or has one at its end.
+
+    A redirect would do, but not all clients follow one with a body. A model's id may hold any slashes, and is left as it is.
+    """
+    before, models, model_id = path.partition("/models/")
+    if not re.match(r"/+v1/", path):
+        return {}
+    tidy = re.sub("/{2,}", "/", before).rstrip("/") + models.rstrip("/") + (f"/{model_id}" if model_id else "")
+    return {} if tidy == path else {"path": tidy, "raw_path": quote(tidy).encode()}

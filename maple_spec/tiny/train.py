@@ -34,7 +34,7 @@ class Plan:
     """The settings of a run."""
 
     out: Path
-    steps: int = 4500
+    steps: int = 3800
     tokens: int = 4096  # a step and process
     processes: int = 2
     seed: int = 0

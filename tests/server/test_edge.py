@@ -42,6 +42,35 @@ def test_a_body_is_nothing_to_operations_that_take_none(guarded: Server, method:
         assert answer.status == 200
 
 
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v1//chat/completions"),
+        ("POST", "//v1/chat//completions//"),
+        ("POST", "/v1/completions/"),
+        ("GET", "/v1/models/"),
+        ("GET", "/v1//models"),
+        ("GET", "/v1//models/maple-preview"),
+    ],
+)
+def test_a_slash_too_many_in_a_path_does_no_harm(guarded: Server, method: str, path: str) -> None:
+    body = {"messages": [{"role": "user", "content": "Hi"}], "prompt": "Hi"} if method == "POST" else None
+    assert guarded.send(method, path, body, KEY).status == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/", "/v1//", "/v2//models", "/v1/nope/"])
+def test_paths_that_lead_nowhere_still_do(guarded: Server, path: str) -> None:
+    assert guarded.get(path, KEY).status == 404
+
+
+@pytest.mark.parametrize("model_id", ["a//b", "a/", "/a", "models/", "x/models/y"])
+def test_slashes_of_a_model_s_id_are_its_own(model_id: str) -> None:
+    with serving(lambda: loaded(says("ok")), model_id=model_id) as server:
+        for spelled in (model_id, model_id.replace("/", "%2F")):
+            assert server.get(f"/v1/models/{spelled}").json()["id"] == model_id
+        assert server.get("/v1/models/ab").status == 404
+
+
 def test_a_preflight_needs_no_key_and_is_told_what_may_be_sent(guarded: Server) -> None:
     answer = guarded.send("OPTIONS", "/v1/chat/completions", None, {**PAGE, **PREFLIGHT})
     assert answer.status == 204

@@ -134,7 +134,7 @@ CASES = {
     "repetition_penalty": chat(400, "repetition_penalty", "invalid_value", repetition_penalty=0),
     "max_tokens": chat(400, "max_tokens", "invalid_value", max_tokens=0),
     "max_tokens a list": chat(400, "max_tokens", "invalid_type", max_tokens=[1]),
-    "seed too large": chat(400, "seed", "invalid_value", seed=2**63),
+    "seed too large": chat(400, "seed", "invalid_value", seed=2**64),
     "stop": chat(400, "stop[1]", "invalid_type", stop=["a", 1]),
     "prompt missing": Case("POST", RAW, {}, 400, "prompt", MISSING),
     "prompt empty": raw(400, "prompt", prompt=""),

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from maple_spec.text import Detokenizer, OutputParser, StopMatcher
 from maple_spec.types import ContentDelta, Delta, FinishReason, ReasoningDelta, ToolCallDelta
 
-CASES = json.loads((Path(__file__).parent / "parser_cases.json").read_text(encoding="utf-8"))
+CASES = json.loads((Path(__file__).parents[2] / "conformance" / "reports" / "outputs.json").read_text(encoding="utf-8"))
 CALL = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
 
 # Texts made of what the grammar is made of, so that nearly every one comes close to a marker, a block or a string in a block.
@@ -288,7 +288,7 @@ def test_a_megabyte_in_tokens_takes_little_longer(name: str) -> None:
 def pieces_of(case: dict[str, Any], form: str) -> list[str]:
     """The case's output as cut, one character a piece, or in one piece; token bytes become text on the way."""
     detokenizer = Detokenizer()
-    pieces = [piece if isinstance(piece, str) else detokenizer.feed(bytes.fromhex(piece["hex"])) for piece in case["pieces"]]
+    pieces = [piece if isinstance(piece, str) else detokenizer.feed(bytes.fromhex(piece["hex"])) for piece in case["output"]]
     pieces.append(detokenizer.finish())
     return {"as cut": pieces, "by character": list("".join(pieces)), "whole": ["".join(pieces)]}[form]
 
@@ -296,14 +296,17 @@ def pieces_of(case: dict[str, Any], form: str) -> list[str]:
 @pytest.mark.parametrize("form", ["as cut", "by character", "whole"])
 @pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
 def test_reported_failures_do_not_happen_here(case: dict[str, Any], form: str) -> None:
-    stop = StopMatcher(case["stop"])
+    """Over HTTP the same cases are played by conformance/reports."""
+    asked, expected = case.get("request", {}), case["expected"]
+    stops = asked.get("stop", [])
+    stop = StopMatcher([stops] if isinstance(stops, str) else stops)
     passed = [stop.feed(piece) for piece in pieces_of(case, form)]
     passed.append(stop.finish())
-    end = FinishReason.LENGTH if case["end"] == "length" and not stop.matched else FinishReason.STOP
-    parsed = parse(passed, case["thinking"], case["parse_tool_calls"], end)
-    expected = case["expected"]
-    assert parsed.reasoning.strip() == expected["reasoning"].strip()
-    assert parsed.content.strip() == expected["content"].strip()
-    calls = [{"name": call.name, "arguments": json.loads(call.arguments)} for call in parsed.tool_calls]
+    thinking = asked.get("chat_template_kwargs", {}).get("enable_thinking", True)
+    end = FinishReason.LENGTH if case.get("end") == "length" and not stop.matched else FinishReason.STOP
+    parsed = parse(passed, thinking, asked.get("tool_choice") != "none", end)
+    assert parsed.reasoning.strip() == (expected["reasoning"] or "").strip()
+    assert parsed.content.strip() == (expected["content"] or "").strip()
+    calls = [{"name": call.name, "arguments": call.arguments} for call in parsed.tool_calls]
     assert calls == expected["tool_calls"]
     assert parsed.finish_reason == expected["finish_reason"]
