@@ -77,8 +77,8 @@ def _without_stray_slashes(path: str) -> dict[str, str | bytes]:
 
     A redirect would do, but not all clients follow one with a body. A model's id may hold any slashes, and is left as it is.
     """
-    before, models, model_id = path.partition("/models/")
     if not re.match(r"/+v1/", path):
         return {}
-    tidy = re.sub("/{2,}", "/", before).rstrip("/") + models.rstrip("/") + (f"/{model_id}" if model_id else "")
+    before, models, model_id = path.partition("/models/")
+    tidy = re.sub("/{2,}", "/", before).rstrip("/") + models + model_id
     return {} if tidy == path else {"path": tidy, "raw_path": quote(tidy).encode()}
