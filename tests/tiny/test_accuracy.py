@@ -14,17 +14,17 @@ from maple_spec.checkpoints import embedded_folder
 from maple_spec.generation import Generator
 from maple_spec.tiny.evaluate import TASKS, Task, measure, start
 
-QUESTIONS = 12
+QUESTIONS = 30
 
-# Shares that must be right, an answer or two of twelve below what the weights reach; tool calls are short of their bars.
+# Shares that must be right, a few answers of thirty below what the weights reach; some tool calls are short of their bars.
 AT_LEAST = {
-    **dict.fromkeys((task.name for task in TASKS), 0.83),
-    "tool call, 1 given": 0.75,
-    "tool call, 2 given": 0.33,
-    "tool call, 3 given": 0.25,
-    "tool call, 4 given": 0.33,
-    "two calls at once": 0.16,
-    "tool call, thinking closed": 0.33,
+    **dict.fromkeys((task.name for task in TASKS), 0.9),
+    "tool call, 1 given": 0.86,
+    "tool call, 2 given": 0.73,
+    "tool call, 3 given": 0.6,
+    "tool call, 4 given": 0.6,
+    "two calls at once": 0.4,
+    "tool call, thinking closed": 0.7,
 }
 
 
@@ -39,7 +39,7 @@ def generator() -> Iterator[Generator]:
 def test_a_slice_of_the_held_out_questions_is_answered(generator: Generator, task: Task) -> None:
     score = asyncio.run(measure(generator, task, QUESTIONS))
     assert score.share >= AT_LEAST[task.name]
-    assert score.asked - score.ended <= (1 if AT_LEAST[task.name] < 0.5 else 0), "an answer ran on for 512 tokens"
+    assert score.asked - score.ended <= 1, "answers ran on for 512 tokens"
 
 
 def test_the_shipped_files_fit_into_four_megabytes() -> None:
