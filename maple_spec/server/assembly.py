@@ -106,7 +106,7 @@ class Service:
         if self.settings.threads is not None:
             torch.set_num_threads(self.settings.threads)
         loaded = self._bring()
-        self._fingerprint = fingerprint(loaded.files)
+        self._fingerprint = fingerprint(loaded.files, (loaded.dtype_label, loaded.attention_label))
         return loaded
 
     def _load_model(self) -> LoadedModel:

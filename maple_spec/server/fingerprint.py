@@ -14,10 +14,13 @@ from maple_spec import __version__
 _EDGE = 1 << 20  # bytes hashed at either end of a file: the whole of small ones, enough to tell large ones apart
 
 
-def fingerprint(files: Iterable[Path]) -> str:
-    """fp_ and twelve hex digits, made of this version, torch and how it computes here, and the model's files, in order."""
+def fingerprint(files: Iterable[Path], kernels: Iterable[str]) -> str:
+    """fp_ and twelve hex digits, made of this version, what computes here and how, and the model's files, in order.
+
+    kernels: the words for kernels and number formats that /health shows.
+    """
     processor = (platform.machine(), torch.backends.cpu.get_cpu_capability(), torch.get_num_threads())
-    digest = hashlib.sha256(repr((__version__, torch.__version__, processor)).encode())
+    digest = hashlib.sha256(repr((__version__, torch.__version__, processor, *kernels)).encode())
     for path in files:
         size = path.stat().st_size
         digest.update(f"{path.name} {size}".encode())
