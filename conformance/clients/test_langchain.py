@@ -46,6 +46,7 @@ ABILITY = {
 }
 FAILURES_OF_THE_MODEL = (AssertionError, TypeError, ValueError, LookupError)
 
+CERTIFICATES = httpx.create_ssl_context()  # read once: that takes longer than most of the tests
 PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
 
 
@@ -132,8 +133,8 @@ class StandardTests(ChatModelIntegrationTests):
     @pytest.fixture(autouse=True)
     async def connections(self, anyio_backend: str) -> AsyncIterator[None]:
         """Those that LangChain keeps by itself are never closed, and belong to the first event loop that used them."""
-        with httpx.Client() as self.http:
-            async with httpx.AsyncClient() as self.async_http:
+        with httpx.Client(verify=CERTIFICATES) as self.http:
+            async with httpx.AsyncClient(verify=CERTIFICATES) as self.async_http:
                 yield
 
     @pytest.fixture(autouse=True)
