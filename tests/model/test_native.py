@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from maple_spec import checkpoints
 from maple_spec.checkpoints import Weights, mlx_2bit, safetensors_bf16
@@ -20,6 +21,7 @@ from maple_spec.kernels.native import ModelWeights, NativeModel, variants
 from maple_spec.model import Maple, ModelConfig
 from tests.model.random_model import BASE, random_tensors
 
+Logits = NDArray[np.float32]
 EVERY = pytest.mark.parametrize("variant", variants())
 
 
@@ -57,7 +59,7 @@ def written(config: dict[str, Any], seed: int, layout: Any) -> tuple[Maple, Mode
         return Weights(folder).model(read), Packing(folder, read).weights()
 
 
-def logits(model: NativeModel, tokens: list[int], cuts: list[int]) -> np.ndarray[Any, np.dtype[np.float32]]:
+def logits(model: NativeModel, tokens: list[int], cuts: list[int]) -> Logits:
     """The logits behind each token, the tokens cut before those places."""
     cache = model.new_cache(len(tokens))
     places = [0, *sorted(cut for cut in set(cuts) if 0 < cut < len(tokens)), len(tokens)]
@@ -75,9 +77,25 @@ def test_its_logits_are_those_of_the_float32_model(
     with torch.inference_mode():
         expected = plain(torch.tensor(tokens)).numpy()
     found = logits(NativeModel(weights, variant=variant), tokens, [])
-    # Where two experts are all but equal, rounding may choose another one: most positions must agree closely, not all.
-    error = np.abs(found - expected).max(axis=1) / np.abs(expected).max()
-    assert np.median(error) < 3e-4
+    # Where two experts are all but equal, rounding may choose another one: most positions must agree closely, not all. The
+    # measure is the model's own: how far it moves when its embedding moves by what 16-bit activations are rounded by.
+    assert typical(found - expected) < 8 * max(typical(nudged(plain, tokens, nudge) - expected) for nudge in range(3)) + 1e-5
+
+
+def typical(difference: Logits) -> float:
+    """The largest difference behind a token, at the median of the tokens."""
+    return float(np.median(np.abs(difference).max(axis=1)))
+
+
+def nudged(plain: Maple, tokens: list[int], seed: int) -> Logits:
+    """The logits with an embedding that is off by about three hundred-thousandths."""
+    embedding = plain.model.word_embeddings.weight
+    exact = embedding.clone()
+    with torch.inference_mode():
+        embedding.mul_(1 + 3e-5 * torch.randn(embedding.shape, generator=torch.Generator().manual_seed(seed)))
+        moved: Logits = plain(torch.tensor(tokens)).numpy()
+        embedding.copy_(exact)
+    return moved
 
 
 @EVERY
