@@ -50,7 +50,7 @@ class Settings(BaseSettings):
     model_id: str = Field("maple-preview", pattern=r"^\S+$", max_length=200, description="The model's id on the wire.")
     strict_model: bool = Field(False, description="Answer 404 to requests that name another model.")
     api_key: str | None = Field(
-        None, description="The bearer token that requests must carry, all but /health; none by default."
+        None, description="The bearer token that requests must carry, all but /health, /openapi.json and /ui/; none by default."
     )
     device: Literal["auto", "cpu"] = Field("auto", description="Where the model runs.")
     dtype: Literal["auto", "float32"] = Field("auto", description="What the model computes in.")

@@ -276,9 +276,9 @@ void attend_count(const Memory *memory, int dim, const float *queries, const int
         Floats total = {};
         for (int64_t b = 0; b < blocks; b++) {
             float *at = scores + i * stride + b * kLanes;
-            const Floats score = load<Floats>(at);
-            Floats weight = exponential(score - top);
-            weight = score == -INFINITY ? Floats{} : weight;
+            // What is e^50 times less than the best counts for nothing in float32, and as a denormal number it would cost most.
+            const Floats behind = load<Floats>(at) - top;
+            const Floats weight = behind > -50.0f ? exponential(behind) : Floats{};
             total += weight;
             store(at, weight == 0.0f ? Floats{} : weight * load<Floats>(memory->value_scale + ((first_block + b) % ring) * kLanes));
         }
