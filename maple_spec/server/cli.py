@@ -49,11 +49,12 @@ def serve(**flags: str | None) -> int:
         timeout_graceful_shutdown=math.ceil(settings.shutdown_grace) + 5,  # the engine ends streams before this
     )
     server = uvicorn.Server(config)
-    with suppress(KeyboardInterrupt):  # the server has already ended in good order when it passes the signal on
+    # The server has ended in good order when it passes the signal on, and said why when it exits for want of a port.
+    with suppress(KeyboardInterrupt, SystemExit):
         server.run()
-    if failed:
-        return 1
-    return 0 if server.started else 3  # as uvicorn itself says it
+    if not failed and not server.started:
+        print(f"nothing can listen on {variable('host')}={settings.host} {variable('port')}={settings.port}", file=sys.stderr)
+    return 0 if server.started and not failed else 1
 
 
 def spec() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +53,16 @@ def test_a_faulty_script_ends_serve_with_status_1_and_one_line(tmp_path: Path) -
     assert ended.returncode == 1
     (line,) = ended.stderr.splitlines()
     assert line.endswith(f'{script}: entry 1: end must be one of eos, length, error, not "never"')
+
+
+def test_a_port_that_is_taken_ends_serve_with_status_1_and_a_line_that_names_it(random_checkpoint: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        done = run("serve", "--port", port, MAPLE_MODEL_PATH=str(random_checkpoint))
+    assert done.returncode == 1
+    assert f"MAPLE_PORT={port}" in done.stderr
 
 
 def test_serve_has_a_flag_for_every_variable(capsys: pytest.CaptureFixture[str]) -> None:
