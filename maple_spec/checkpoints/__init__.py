@@ -8,7 +8,6 @@ from typing import Any
 
 from maple_spec.checkpoints import mlx_2bit
 from maple_spec.checkpoints.embedded import embedded_folder
-from maple_spec.checkpoints.packing import Packing
 from maple_spec.checkpoints.tensor_files import read_json
 from maple_spec.checkpoints.text_files import find_tokenizer, read_chat_template, read_eos_token_ids
 from maple_spec.checkpoints.weights import Weights
@@ -83,8 +82,8 @@ def load_packed(path_or_id: str | Path | None = None, *, window_keys: int | None
     folder = _folder(path_or_id)
     config = ModelConfig.from_dict(read_json(folder / "config.json"), window_keys=window_keys)
     texts = _texts(path_or_id, folder, config)
-    packing = Packing(folder, config)
-    return PackedCheckpoint(**texts, format=packing.format, weights=packing.weights())
+    weights = Weights(folder)
+    return PackedCheckpoint(**texts, format=weights.format, weights=weights.packed(config))
 
 
 def _folder(path_or_id: str | Path | None) -> Path:

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 from torch import Tensor
 
-from maple_spec.checkpoints import mlx_2bit, safetensors_bf16
 from maple_spec.checkpoints.tensor_files import TensorFiles, bfloat16_bits
 from maple_spec.kernels.native import LayerWeights, ModelWeights
 from maple_spec.kernels.packed import AffineRows, Floats, Halves, PackedTernary, Words, pack_head, pack_ternary_rows
 from maple_spec.model.config import ModelConfig
 
 
-class PackedReader(Protocol):
-    """A format that can give its matrices packed; parameters go by the names of the BF16 layout."""
+class Reader(Protocol):
+    """A format: gives parameters by the names of the BF16 layout, in float32 or packed."""
 
     def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """The parameter in float32."""
+        """The parameter of that name in float32; it must have that shape."""
         ...
 
     def read_ternary(self, names: Sequence[str], shape: tuple[int, int]) -> tuple[Words, Floats]:
@@ -33,13 +31,10 @@ class PackedReader(Protocol):
 
 
 class Packing:
-    """Packs the weights of one folder."""
+    """Packs what a reader gives; files: where it reads, for errors."""
 
-    def __init__(self, folder: Path, config: ModelConfig) -> None:
-        self._files, self._config = TensorFiles(folder), config
-        two_bit = mlx_2bit.recognises(self._files)
-        self.format = mlx_2bit.FORMAT if two_bit else safetensors_bf16.FORMAT
-        self._reader: PackedReader = mlx_2bit.Reader(self._files) if two_bit else safetensors_bf16.Reader(self._files)
+    def __init__(self, reader: Reader, files: TensorFiles, config: ModelConfig) -> None:
+        self._reader, self._files, self._config = reader, files, config
 
     def weights(self) -> ModelWeights:
         """All of them. Raises CheckpointError, one line naming file and tensor."""

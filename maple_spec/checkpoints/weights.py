@@ -4,26 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from maple_spec.checkpoints import mlx_2bit, safetensors_bf16
+from maple_spec.checkpoints.packing import Packing, Reader
 from maple_spec.checkpoints.tensor_files import DOWNLOAD_AGAIN, TensorFiles
 from maple_spec.errors import CheckpointError
+from maple_spec.kernels.native import ModelWeights
 from maple_spec.model.config import ModelConfig
 from maple_spec.model.maple import Maple
 
 IGNORED_PREFIX = "lm_head_flash."  # an approximate head that speeds one-token decoding up; the exact head is used here
-
-
-class Reader(Protocol):
-    """A format: gives float32 tensors by parameter name."""
-
-    def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """The parameter of that name, which must have that shape."""
-        ...
 
 
 class Weights:
@@ -43,6 +36,16 @@ class Weights:
         """
         for name, shape in shapes.items():
             yield name, self._reader.read(name, shape)
+        self._require_all_read()
+
+    def packed(self, config: ModelConfig) -> ModelWeights:
+        """The weights of that config as the native kernels take them. Raises CheckpointError as read does."""
+        self._require_sizes(config)
+        weights = Packing(self._reader, self._files, config).weights()
+        self._require_all_read()
+        return weights
+
+    def _require_all_read(self) -> None:
         stray = [name for name in self._files.unread() if not name.startswith(IGNORED_PREFIX)]
         if stray:
             raise CheckpointError(

@@ -248,6 +248,20 @@ def test_no_folder(tmp_path: Path) -> None:
     assert message == f"{tmp_path / 'absent'}: no such folder; name a folder that holds config.json and safetensors files"
 
 
+@pytest.mark.parametrize("key", ["num_experts", "vocab_size", "num_hidden_layers"])
+def test_packing_refuses_what_the_float32_model_refuses(two_bit: Path, key: str) -> None:
+    change(two_bit, put("model.extra.weight", torch.zeros(2).bfloat16()))
+    with pytest.raises(CheckpointError, match=r"tensor model\.extra\.weight has no place"):
+        checkpoints.load_packed(two_bit)
+    config = json.loads((two_bit / "config.json").read_text())
+    size = config[key] + 1
+    layer_types = (config["layer_types"] * 2)[: size if key == "num_hidden_layers" else len(config["layer_types"])]
+    (two_bit / "config.json").write_text(json.dumps({**config, key: size, "layer_types": layer_types}))
+    with pytest.raises(CheckpointError) as refused:
+        checkpoints.load_packed(two_bit)
+    assert str(refused.value) == refusal(two_bit)
+
+
 @settings(max_examples=40)
 @given(st.data())
 def test_a_damaged_file_is_loaded_or_refused_in_one_line(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from maple_spec import checkpoints
 from maple_spec.checkpoints import Weights, mlx_2bit, safetensors_bf16
-from maple_spec.checkpoints.packing import Packing
 from maple_spec.kernels.native import ModelWeights, NativeModel, variants
 from maple_spec.model import Maple, ModelConfig
 from tests.model.random_model import BASE, random_tensors
@@ -56,7 +55,7 @@ def written(config: dict[str, Any], seed: int, layout: Any) -> tuple[Maple, Mode
         folder = Path(name)
         layout.write(folder, config, random_tensors(config, seed))
         read = ModelConfig.from_dict(config)
-        return Weights(folder).model(read), Packing(folder, read).weights()
+        return Weights(folder).model(read), Weights(folder).packed(read)
 
 
 def logits(model: NativeModel, tokens: list[int], cuts: list[int]) -> Logits:
