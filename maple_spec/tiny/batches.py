@@ -14,7 +14,7 @@ from maple_spec.tiny.words import Draw
 
 POOL = 4096  # documents drawn at once, so that batches hold documents of like lengths
 STEP = 32  # tokens: lengths are padded to multiples, so that few sizes of product occur
-LONGEST = 768  # tokens; longer documents are left out
+LONGEST = 896  # tokens; longer documents are left out
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def batches(
         kept = _buckets(tokenizer, draw, pool >= first_pools)
         groups = []
         for length, rows in kept.items():
-            size = tokens // length  # what does not fill a batch is left out
+            size = max(1, tokens // length)  # what does not fill a batch is left out
             groups += [rows[i : i + size] for i in range(0, len(rows) - size + 1, size)]
         draw.random.shuffle(groups)
         for place, group in enumerate(groups[skip:], skip):

@@ -1,4 +1,4 @@
-"""A trained network as a checkpoint folder in the published 2-bit layout."""
+"""A trained network as a checkpoint folder in the published 2-bit layout, and back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from maple_spec.checkpoints import mlx_2bit
-from maple_spec.tiny.network import Layer, Network, ternary
+from maple_spec.checkpoints.tensor_files import TensorFiles
+from maple_spec.tiny.network import TERNARY, Layer, Network, ternary
 from maple_spec.tiny.tokenizer import CONTROL
 
 TEMPLATE = Path(__file__).with_name("chat_template.jinja")
@@ -38,6 +39,14 @@ def export(network: Network, tokenizer: Tokenizer, folder: Path) -> None:
 @torch.no_grad()
 def published_tensors(network: Network) -> dict[str, Tensor]:
     """The weights by the names of the BF16 layout: ternary rows rounded, the rest as it is."""
+    return {
+        name: ternary(latent).float() if name.split(".")[-2] in TERNARY else latent
+        for name, latent in latent_tensors(network).items()
+    }
+
+
+def latent_tensors(network: Network) -> dict[str, Tensor]:
+    """The network's own weights, as views without gradients, by the names of the BF16 layout."""
     out = {
         "model.word_embeddings.weight": network.word_embeddings.detach(),
         "model.norm.weight": network.norm.detach(),
@@ -51,9 +60,17 @@ def published_tensors(network: Network) -> dict[str, Tensor]:
         for name in ("q_norm", "k_norm"):
             out[f"{prefix}.self_attn.{name}.weight"] = getattr(layer, name).detach()
         for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
-            out[f"{prefix}.self_attn.{name}.weight"] = ternary(getattr(layer, name).detach()).float()
+            out[f"{prefix}.self_attn.{name}.weight"] = getattr(layer, name).detach()
         out[f"{prefix}.mlp.gate.weight"] = layer.gate.detach()
         for name in ("gate_proj", "up_proj", "down_proj"):
-            for expert, weight in enumerate(ternary(getattr(layer, name).detach()).float()):
+            for expert, weight in enumerate(getattr(layer, name).detach()):
                 out[f"{prefix}.mlp.experts.{expert}.{name}.weight"] = weight
     return out
+
+
+@torch.no_grad()
+def restore(network: Network, folder: Path) -> None:
+    """Give the network the weights of an exported folder, rounded as they are. Raises ValueError where they do not fit."""
+    reader = mlx_2bit.Reader(TensorFiles(folder))
+    for name, held in latent_tensors(network).items():
+        held.copy_(reader.read(name, tuple(held.shape)))

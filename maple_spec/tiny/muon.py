@@ -1,4 +1,4 @@
-"""Muon: momentum whose matrix is replaced by its nearest orthogonal one, by a few Newton-Schulz steps in bfloat16.
+"""Muon: momentum whose matrix is replaced by its nearest orthogonal one, by a few Newton-Schulz steps in HALF.
 
 After Keller Jordan, "Muon: an optimizer for hidden layers" (2024); the five coefficient triples follow the minimax schedule
 of Amsel et al., "The Polar Express" (2025). Matrices of one shape are treated as one batch; with several processes each
@@ -14,6 +14,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from maple_spec.tiny.precision import HALF
+
 COEFFICIENTS = (
     (4.0848, -6.8946, 2.9270),
     (3.9505, -6.3029, 2.6377),
@@ -24,11 +26,11 @@ COEFFICIENTS = (
 
 
 def orthogonalized(matrices: Tensor) -> Tensor:
-    """[N, rows, columns] -> the nearest (semi-)orthogonal matrices, in bfloat16."""
-    x = matrices.to(torch.bfloat16)
+    """[N, rows, columns] -> the nearest (semi-)orthogonal matrices, in HALF."""
+    x = matrices.to(HALF)
     tall = x.shape[1] > x.shape[2]
     x = x.transpose(1, 2).contiguous() if tall else x
-    x = x / (x.float().norm(dim=(1, 2), keepdim=True).to(torch.bfloat16) + 1e-7)
+    x = x / (x.float().norm(dim=(1, 2), keepdim=True).to(HALF) + 1e-7)
     for a, b, c in COEFFICIENTS:
         gram = torch.bmm(x, x.transpose(1, 2))
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)

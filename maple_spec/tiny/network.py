@@ -2,7 +2,7 @@
 
 Latent weights are float32; the forward pass sees what the checkpoint will hold: {-alpha, 0, +alpha} rows for attention and
 experts (kernels.quantise_rows), 4-bit groups of 64 for embedding and head. Gradients pass straight through both. Products run
-in bfloat16, sums and norms in float32. Written for CPUs: attention is two plain matrix products with an additive mask (the
+in HALF, sums and norms in float32. Written for CPUs: attention is two plain matrix products with an additive mask (the
 fused attention's backward pass is several times slower at these lengths).
 """
 
@@ -18,8 +18,7 @@ from torch import Tensor, nn
 from maple_spec import kernels
 from maple_spec.tiny.experts import through_experts
 from maple_spec.tiny.fused import apply, fused
-
-HALF = torch.bfloat16
+from maple_spec.tiny.precision import HALF
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ class Shape:
 
 
 class _StraightThrough(torch.autograd.Function):
-    """Forward: the given rounding of a weight, in bfloat16. Backward: the gradient as it comes."""
+    """Forward: the given rounding of a weight, in HALF. Backward: the gradient as it comes."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, rounded: Tensor) -> Tensor:
@@ -84,14 +83,14 @@ class _StraightThrough(torch.autograd.Function):
 
 @fused
 def ternary(weight: Tensor) -> Tensor:
-    """The weight as kernels.quantise_rows rounds it, in bfloat16."""
+    """The weight as kernels.quantise_rows rounds it, in HALF."""
     signs, row_scale = kernels.quantise_rows(weight)
     return signs.to(HALF) * row_scale[..., None].to(HALF)
 
 
 @fused
 def four_bit(weight: Tensor) -> Tensor:
-    """The weight as kernels.affine_codes rounds it in groups of 64, in bfloat16."""
+    """The weight as kernels.affine_codes rounds it in groups of 64, in HALF."""
     codes, scales, biases = kernels.affine_codes(weight, 64)
     return (codes * scales.float()[..., None] + biases.float()[..., None]).flatten(-2).to(HALF)
 
@@ -216,7 +215,7 @@ class Network(nn.Module):
         return out, self.shape.num_experts * (counts / (tokens * top) * probabilities.mean(0)).sum()
 
     def forward(self, token_ids: Tensor, made: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """token_ids [B, T] and rounded() -> bfloat16 logits [B * T, V] and the mean balance of the experts, 1 when even."""
+        """token_ids [B, T] and rounded() -> HALF logits [B * T, V] and the mean balance of the experts, 1 when even."""
         batch, length = token_ids.shape
         eps = self.shape.rms_norm_eps
         x = F.embedding(token_ids.reshape(-1), made["word_embeddings"]).float()

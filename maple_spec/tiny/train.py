@@ -2,13 +2,14 @@
 
 Every document is drawn from a seed, so a run can be killed at any moment and started again by the same command: it goes on
 from its last saved state. Two processes of one thread each share every step. With the defaults it takes two to three hours on
-two cores.
+two cores. `--start FOLDER` begins with the weights of a checkpoint in place of random ones.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from torch import Tensor
 from torch.multiprocessing.spawn import spawn
 
 from maple_spec.tiny.batches import Batch, batches
-from maple_spec.tiny.export import export
+from maple_spec.tiny.export import export, restore
 from maple_spec.tiny.fused import fused
 from maple_spec.tiny.muon import Muon
 from maple_spec.tiny.network import TERNARY, Network, Shape
@@ -44,7 +45,8 @@ class Plan:
     warm_up: int = 40
     first_pools: int = 4  # pools of short copy and arithmetic documents, before the whole mixture
     aside: float = 0.1  # weight of prompt tokens in the loss
-    save_every: int = 100
+    save_every: int = 50
+    start: Path | None = None  # folder of a checkpoint to begin with
     stop_after: int | None = None  # end the process at this step; the same command goes on from there
 
 
@@ -73,6 +75,8 @@ class Run:
         self.step, self.place, self.seconds = 0, (0, 0), 0.0
         if self.state_path.exists():
             self._load()
+        elif plan.start is not None:
+            restore(self.network, plan.start)
 
     @property
     def state_path(self) -> Path:
@@ -147,7 +151,7 @@ def _work(rank: int, plan: Plan) -> None:
     stream = batches(
         run.tokenizer,
         f"{plan.seed}:{rank}",
-        first_pools=plan.first_pools,
+        first_pools=plan.first_pools if plan.start is None else 0,
         tokens=plan.tokens,
         aside=plan.aside,
         start=run.place,
@@ -182,13 +186,18 @@ def main() -> None:
     parser.add_argument(
         "--out", type=Path, default=Path("runs/maple-tiny"), help="folder of the run: state, tokenizer, checkpoint/"
     )
-    for name, kind in (("steps", int), ("processes", int), ("tokens", int), ("seed", int), ("lr", float), ("constant", float)):
-        parser.add_argument(f"--{name}", type=kind, default=getattr(Plan, name))
+    parser.add_argument("--start", type=Path, help="folder of a checkpoint whose weights and tokenizer to begin with")
+    numbers = {"steps": int, "processes": int, "tokens": int, "seed": int, "lr": float, "lr_rest": float, "constant": float}
+    for name, kind in numbers.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, default=getattr(Plan, name))
     parser.add_argument("--stop-after", type=int, help="stop at this step; the same command goes on from there")
     plan = Plan(**vars(parser.parse_args()))
     plan.out.mkdir(parents=True, exist_ok=True)
     (plan.out / "rendezvous").unlink(missing_ok=True)
-    load_or_learn(plan.out / "tokenizer.json", Shape().vocab_size)
+    tokenizer = plan.out / "tokenizer.json"
+    if plan.start is not None and not tokenizer.exists():
+        shutil.copy(plan.start / "tokenizer.json", tokenizer)
+    load_or_learn(tokenizer, Shape().vocab_size)
     if plan.processes == 1:
         _work(0, plan)
     else:

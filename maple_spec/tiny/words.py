@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import random
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 from zlib import crc32
 
@@ -113,18 +114,28 @@ class Draw:
         self.random = random.Random(seed)
         self.held_out = held_out
         self._within = False  # a larger text, which is judged whole
+        self._nouns: Sequence[str] = NOUNS
 
     def chance(self, probability: float) -> bool:
         """True with this probability."""
         return self.random.random() < probability
 
-    def pick(self, options: Sequence[str]) -> str:
+    def pick(self, options: Sequence[T]) -> T:
         """One of them, held out or not: wording, frames, small closed sets."""
         return self.random.choice(options)
 
     def weighted(self, options: dict[str, float]) -> str:
         """One key, by weight."""
         return self.random.choices(list(options), list(options.values()))[0]
+
+    @contextmanager
+    def few_nouns(self, size: int = 24) -> Iterator[None]:
+        """Within it only so many nouns are drawn: one word names a tool here, a parameter there, and is a value elsewhere."""
+        self._nouns = self.random.sample(NOUNS, size)
+        try:
+            yield
+        finally:
+            self._nouns = NOUNS
 
     def part(self, make: Callable[[], T]) -> T:
         """What make draws for a larger text: held out or not."""
@@ -170,7 +181,7 @@ class Draw:
 
     def noun(self) -> str:
         """A noun from the list."""
-        return self.fresh(lambda: self.random.choice(NOUNS))
+        return self.fresh(lambda: self.random.choice(self._nouns))
 
     def verb(self) -> str:
         """A verb that tools do."""

@@ -31,8 +31,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return whole, stopped
 
 
-def train(folder: Path, steps: int, stop_after: int) -> None:
+def train(folder: Path, steps: int, stop_after: int, *more: str) -> None:
     options = [
+        *more,
         "--out",
         str(folder),
         "--steps",
@@ -53,6 +54,13 @@ def train(folder: Path, steps: int, stop_after: int) -> None:
 def test_a_run_that_was_stopped_goes_on_to_the_same_weights(runs: tuple[Path, Path]) -> None:
     whole, stopped = ((folder / "checkpoint" / "model.safetensors").read_bytes() for folder in runs)
     assert whole == stopped
+
+
+def test_a_run_can_begin_with_a_checkpoint_and_its_tokenizer(runs: tuple[Path, Path], tmp_path: Path) -> None:
+    checkpoint = runs[0] / "checkpoint"
+    train(tmp_path, 3, 1, "--start", str(checkpoint), "--lr", "0", "--lr-rest", "0")
+    for name in ("tokenizer.json", "model.safetensors"):
+        assert (tmp_path / "checkpoint" / name).read_bytes() == (checkpoint / name).read_bytes()
 
 
 def test_the_served_model_gives_the_logits_that_training_saw(runs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
