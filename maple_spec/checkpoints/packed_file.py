@@ -138,7 +138,8 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
 
 def _memory(size: int) -> NDArray[np.uint8]:
     """Anonymous memory on a huge page's border, in huge pages where the system grants them."""
-    mapped = mmap.mmap(-1, size + HUGE_PAGE)
+    # Private: memory that could be shared gets no huge pages where the system is at its defaults, and is read a fifth slower.
+    mapped = mmap.mmap(-1, size + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         mapped.madvise(mmap.MADV_HUGEPAGE)
     whole = np.frombuffer(mapped, np.uint8)
