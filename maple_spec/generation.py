@@ -66,7 +66,7 @@ class Generator:
         try:
             await tokens.started()
             yield Started(len(prompt.token_ids))
-            output = _Output(loaded, prompt, request)
+            output = _Output(loaded, prompt, request, tokens.cached_tokens)
             async for event in tokens:
                 for delta in output.add(event):
                     yield delta
@@ -134,12 +134,13 @@ def _encode(prompt: Prompt, loaded: LoadedModel) -> _EncodedPrompt:
 class _Output:
     """The way of one request's tokens into text; finish_reason is set by the token that ends it."""
 
-    def __init__(self, loaded: LoadedModel, prompt: _EncodedPrompt, request: GenerationRequest) -> None:
+    def __init__(self, loaded: LoadedModel, prompt: _EncodedPrompt, request: GenerationRequest, cached_tokens: int) -> None:
         self._token_bytes = loaded.tokenizer.token_bytes
         self._detokenizer = Detokenizer()
         self._stop = StopMatcher(request.stop)
         self._parser = prompt.parser
         self._prompt_tokens = len(prompt.token_ids)
+        self._cached_tokens = cached_tokens
         self._completion_tokens = 0
         self._characters = 0
         self._begins: list[int] = []  # where each token's text begins in the output, until the answer begins
@@ -185,4 +186,4 @@ class _Output:
             reasoning = bisect_left(self._begins, self._parser.reasoning_end)
         elif self._parser is not None and self._parser.in_reasoning:
             reasoning = len(self._begins)
-        return Usage(self._prompt_tokens, self._completion_tokens, reasoning)
+        return Usage(self._prompt_tokens, self._completion_tokens, reasoning, self._cached_tokens)

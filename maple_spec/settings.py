@@ -64,6 +64,13 @@ class Settings(BaseSettings):
     threads: int | None = Field(
         None, ge=1, le=1024, description="Threads the model computes with; by default one a core, for a very small model one."
     )
+    prefix_cache_tokens: int | None = Field(
+        None,
+        ge=0,
+        le=10**9,
+        description="Tokens of earlier prompts and answers that the kernels need not compute again where a prompt begins with "
+        "them; by default what a sixteenth of the memory holds. 0 keeps none.",
+    )
     window_keys: Literal[512, 513] | None = Field(
         None, description="Keys that a sliding layer sees; by default what the checkpoint says, 512 for maple-preview."
     )

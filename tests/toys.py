@@ -85,6 +85,9 @@ class ToyModel:
         self._prompt_length = len(prompt_ids)
         return []
 
+    def cached_tokens(self, cache: list[int]) -> int:
+        return 0
+
     def pause(self, cache: list[int]) -> float:
         return 0.0
 

@@ -42,6 +42,9 @@ class LanguageModel(Protocol):
     def new_cache(self, prompt_ids: Sequence[int]) -> Any:
         """A fresh cache for a sequence that begins with these tokens; an ApiError raised here refuses the request."""
 
+    def cached_tokens(self, cache: Any) -> int:
+        """How many of the first tokens the fresh cache holds already, fewer than the prompt has; forward gets the others."""
+
     def pause(self, cache: Any) -> float:
         """Seconds to wait before the next forward call; the wait ends at once where the sequence is aborted."""
 

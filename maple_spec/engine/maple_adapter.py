@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -11,9 +12,10 @@ import torch
 from maple_spec import checkpoints
 from maple_spec.checkpoints import CheckpointTexts
 from maple_spec.engine.language_model import LanguageModel, LoadedModel
+from maple_spec.engine.prefix_cache import PrefixCache, default_tokens
 from maple_spec.errors import CheckpointError
 from maple_spec.kernels.dispatch import choose_variant, default_threads
-from maple_spec.kernels.native import NativeModel
+from maple_spec.kernels.native import BLOCK, NativeModel
 from maple_spec.model import KVCache, Maple, ModelConfig
 from maple_spec.text.chat_template import ChatTemplate
 from maple_spec.text.tokenizer import Tokenizer
@@ -38,6 +40,10 @@ class MapleLanguageModel:
     def new_cache(self, prompt_ids: Sequence[int]) -> KVCache:
         """An empty cache; it grows as tokens come."""
         return self._model.new_cache()
+
+    def cached_tokens(self, cache: KVCache) -> int:
+        """None: another cut of a prompt rounds differently here, and a seed would not repeat its text."""
+        return 0
 
     def pause(self, cache: KVCache) -> float:
         """None: it computes as fast as it can."""
@@ -66,7 +72,17 @@ class NativeLanguageModel:
 
     prefill_chunk = 512  # an abort is heeded inside a call, between layers
 
-    def __init__(self, model: NativeModel, context_length: int, eos_token_ids: Sequence[int]) -> None:
+    def __init__(
+        self,
+        model: NativeModel,
+        context_length: int,
+        eos_token_ids: Sequence[int],
+        prefix_cache_tokens: int | None = None,
+    ) -> None:
+        """prefix_cache_tokens: tokens whose keys and values are kept between sequences; None is as many as the memory suggests.
+
+        SettingsError where there is no memory for so many.
+        """
         self._model = model
         self.vocab_size = model.vocab_size
         self.context_length = context_length
@@ -74,13 +90,28 @@ class NativeLanguageModel:
         self._memory = model.new_cache(context_length)  # for the one sequence that runs
         self._lock = threading.Lock()  # guards _holder
         self._holder: object | None = None
+        block_bytes = self._memory.block_bytes
+        if prefix_cache_tokens is None:
+            prefix_cache_tokens = default_tokens(block_bytes / BLOCK, context_length)
+        self._prefixes = PrefixCache(prefix_cache_tokens, block_tokens=BLOCK, block_bytes=block_bytes)
+        self._tokens: list[int] = []  # that the memory has seen
+        self._whole = 0  # of these, how many stand in blocks that were handed to _prefixes
 
     def new_cache(self, prompt_ids: Sequence[int]) -> object:
-        """The right to the memory for keys and values, which the sequence before loses."""
+        """The right to the memory for keys and values, which the sequence before loses, with what is known of the prompt."""
+        holder = object()
         with self._lock:
-            self._holder = object()
+            self._holder = holder
             self._memory.reset()
-            return self._holder
+        blocks = self._prefixes.begin(prompt_ids[:-1])  # the last token is computed: its logits are needed
+        self._memory.copy_in(blocks)
+        self._whole = self._memory.length
+        self._tokens = list(prompt_ids[: self._whole])
+        return holder
+
+    def cached_tokens(self, cache: object) -> int:
+        """How many tokens of the prompt were known; the kernels' numbers do not depend on where a prompt is cut."""
+        return self._memory.length
 
     def pause(self, cache: object) -> float:
         """None: it computes as fast as it can."""
@@ -95,7 +126,16 @@ class NativeLanguageModel:
     def forward(self, token_ids: Sequence[int], cache: object) -> torch.Tensor:
         """The logits behind the last token, float32 [vocab_size]."""
         assert self._holder is cache, "another sequence has the memory"
-        return torch.from_numpy(self._model.forward(token_ids, self._memory))
+        logits = self._model.forward(token_ids, self._memory)
+        self._tokens += token_ids
+        self._keep()
+        return torch.from_numpy(logits)
+
+    def _keep(self) -> None:
+        """Hand on what the memory has seen, block by block, unless a call was interrupted and left it half written."""
+        while self._whole + BLOCK <= len(self._tokens) and not self._memory.interrupted:
+            begin, self._whole = self._whole, self._whole + BLOCK
+            self._prefixes.extend(self._tokens[begin : self._whole], partial(self._memory.copy_out, begin))
 
 
 def load_maple(
@@ -105,12 +145,13 @@ def load_maple(
     kernels: str = "auto",
     activations: str = "int16",
     threads: int | None = None,
+    prefix_cache_tokens: int | None = None,
 ) -> LoadedModel:
     """Load a checkpoint for serving; None or "" is the embedded maple-tiny. CheckpointError says what is wrong with it.
 
     kernels: an instruction set, reference (plain torch), or auto: the best that this machine has. activations: int16 or int8,
-    for the native kernels. threads: for these too; by default as many as the model has work for. SettingsError where the
-    machine lacks the kernels.
+    for the native kernels. threads: for these too; by default as many as the model has work for. prefix_cache_tokens: for
+    these too, tokens kept between requests. SettingsError where the machine lacks the kernels, or the memory for the tokens.
     """
     variant = choose_variant(kernels)
     if variant is None:
@@ -127,7 +168,7 @@ def load_maple(
     config = packed.config
     return _loaded(
         packed,
-        NativeLanguageModel(native, config.max_position_embeddings, packed.eos_token_ids),
+        NativeLanguageModel(native, config.max_position_embeddings, packed.eos_token_ids, prefix_cache_tokens),
         f"{activations} activations + 2-bit ternary ({packed.ternary_matrices} packed)",
         f"{variant} kernels (ring buffer on sliding layers of {config.window_keys} keys)",
     )

@@ -44,11 +44,12 @@ class Runner:
         model, prompt_ids = self._model, sequence.prompt_ids
         cache = model.new_cache(prompt_ids)
         sequence.aborted.tell(lambda: model.interrupt(cache))
-        sequence.put_started()
+        cached = model.cached_tokens(cache)
+        sequence.put_started(cached)
         limit = min(sequence.sampling.max_new_tokens, model.context_length - len(prompt_ids))
         if limit < 1:
             return TokenEvent(None, FinishReason.LENGTH)
-        for start in range(0, len(prompt_ids), model.prefill_chunk):
+        for start in range(cached, len(prompt_ids), model.prefill_chunk):
             if self._aborted(sequence, cache):
                 return None
             logits = model.forward(prompt_ids[start : start + model.prefill_chunk], cache)

@@ -71,6 +71,10 @@ class ScriptedModel:
         where, param = ("last user message", "messages") if is_chat else ("prompt", "prompt")
         raise InvalidRequest(f"no entry of the script fits the {where}", param=param)
 
+    def cached_tokens(self, cache: Play) -> int:
+        """None: what is played is not computed."""
+        return 0
+
     def pause(self, cache: Play) -> float:
         """The entry's delay."""
         return cache.entry.delay

@@ -44,7 +44,18 @@ class AbortFlag(threading.Event):
 class Sequence:
     """One generation from submit to its last event; made on the consumer's loop, filled by the worker thread."""
 
-    __slots__ = ("_closed", "_items", "_loop", "_waiter", "_wake_pending", "aborted", "prompt_ids", "request_id", "sampling")
+    __slots__ = (
+        "_closed",
+        "_items",
+        "_loop",
+        "_waiter",
+        "_wake_pending",
+        "aborted",
+        "cached_tokens",
+        "prompt_ids",
+        "request_id",
+        "sampling",
+    )
 
     def __init__(self, request_id: str, prompt_ids: tuple[int, ...], sampling: SamplingParams) -> None:
         """Must be called on the asyncio loop that will consume the events."""
@@ -52,6 +63,7 @@ class Sequence:
         self.prompt_ids = prompt_ids
         self.sampling = sampling
         self.aborted = AbortFlag()  # read by the worker between two calls of the model
+        self.cached_tokens = 0  # of the prompt, that need not be computed; known once started
         self._loop = asyncio.get_running_loop()
         self._items: deque[TokenEvent | ApiError | _Mark] = deque()
         self._waiter: asyncio.Future[None] | None = None
@@ -60,8 +72,9 @@ class Sequence:
 
     # The producer's side: any thread.
 
-    def put_started(self) -> None:
-        """Tell the consumer that generation has begun."""
+    def put_started(self, cached_tokens: int = 0) -> None:
+        """Tell the consumer that generation has begun, and how many tokens of the prompt need not be computed."""
+        self.cached_tokens = cached_tokens
         self._put(_Mark.STARTED)
 
     def put(self, event: TokenEvent) -> None:
@@ -137,6 +150,11 @@ class TokenStream:
         self._abort = abort
         self._started = False
         self._ended = False
+
+    @property
+    def cached_tokens(self) -> int:
+        """How many tokens of the prompt need not be computed again; known once started."""
+        return self._sequence.cached_tokens
 
     async def started(self) -> None:
         """Return when the sequence has the slot and the model has accepted the prompt; nothing is refused after that."""

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from maple_spec.kernels.packed import AffineRows, Floats, Halves, PackedHead, PackedTernary
 
 LIBRARY = "libmaple_kernels.so"
+BLOCK = 16  # positions of a sequence that are copied together; csrc's kLanes
 LARGEST_HEAD = 1024  # dimensions of a head; csrc/forward.cpp keeps so much on its stack
 
 
@@ -149,6 +150,13 @@ def _declared(loaded: ctypes.CDLL) -> ctypes.CDLL:
     loaded.maple_cache_free.restype = None
     loaded.maple_cache_reset.argtypes = [pointer]
     loaded.maple_cache_reset.restype = None
+    loaded.maple_cache_block_bytes.argtypes = [pointer]
+    loaded.maple_cache_block_bytes.restype = ctypes.c_int64
+    loaded.maple_cache_interrupted.argtypes = [pointer]
+    loaded.maple_cache_copy_out.argtypes = [pointer, ctypes.c_int64, pointer]
+    loaded.maple_cache_copy_out.restype = None
+    loaded.maple_cache_copy_in.argtypes = [pointer, pointer, ctypes.c_int64]
+    loaded.maple_cache_copy_in.restype = None
     loaded.maple_cache_seek.argtypes = [pointer, ctypes.c_int64]
     loaded.maple_cache_seek.restype = None
     loaded.maple_read.argtypes = [ctypes.c_char_p, pointer, ctypes.c_int64, number]
@@ -297,6 +305,35 @@ class NativeCache:
         """Begin another sequence in the same memory, and forget an interruption."""
         self._library.maple_cache_reset(self.handle)
         self.length = 0
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether interrupt() was called since the last reset()."""
+        return bool(self._library.maple_cache_interrupted(self.handle))
+
+    @property
+    def block_bytes(self) -> int:
+        """Size of what copy_out writes."""
+        return int(self._library.maple_cache_block_bytes(self.handle))
+
+    def copy_out(self, position: int, block: NDArray[np.uint8]) -> None:
+        """Write the keys and values of BLOCK positions, seen a short while ago, into block: uint8 [block_bytes]."""
+        if position % BLOCK or not 0 <= position <= self.length - BLOCK:
+            raise ValueError(f"no block begins at position {position} of {self.length}")
+        self._library.maple_cache_copy_out(self.handle, position, self._address(block))
+
+    def copy_in(self, blocks: Sequence[NDArray[np.uint8]]) -> None:
+        """Stand where the tokens of these blocks, copied out at positions 0, BLOCK, ..., have been seen."""
+        if len(blocks) * BLOCK > self.context:
+            raise ValueError(f"{len(blocks)} blocks are more than the context of {self.context}")
+        addresses = np.array([self._address(block) for block in blocks], np.uintp)
+        self._library.maple_cache_copy_in(self.handle, addresses.ctypes.data, len(blocks))
+        self.length = len(blocks) * BLOCK
+
+    def _address(self, block: NDArray[np.uint8]) -> int:
+        if block.shape != (self.block_bytes,) or block.dtype != np.uint8 or not block.flags.c_contiguous:
+            raise ValueError(f"a block is {self.block_bytes} bytes")
+        return block.ctypes.data
 
     def seek(self, position: int) -> None:
         """Stand where so many tokens have been seen, whatever they were: for measurements."""

@@ -128,6 +128,7 @@ class Service:
             kernels=settings.kernels,
             activations=settings.activations,
             threads=settings.threads,
+            prefix_cache_tokens=settings.prefix_cache_tokens,
         )
 
 

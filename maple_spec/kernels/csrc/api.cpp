@@ -72,6 +72,18 @@ API void maple_cache_reset(Cache *cache) {
     cache->interrupted.store(false);
 }
 
+API int64_t maple_cache_block_bytes(const Cache *cache) { return cache->block_bytes(); }
+
+API int maple_cache_interrupted(const Cache *cache) { return cache->interrupted.load(); }
+
+API void maple_cache_copy_out(const Cache *cache, int64_t position, uint8_t *block) { cache->copy_out(position, block); }
+
+// The blocks of the positions from 0 on, as many as there are addresses; the sequence goes on behind them.
+API void maple_cache_copy_in(Cache *cache, uint8_t *const *blocks, int64_t count) {
+    for (int64_t i = 0; i < count; i++) cache->copy_in(i * kLanes, blocks[i], count * kLanes);
+    cache->length = count * kLanes;
+}
+
 API void maple_forward(Model *model, Cache *cache, const int32_t *token_ids, int count, float *logits, int every) {
     model->forward(*cache, token_ids, count, logits, every != 0);
 }

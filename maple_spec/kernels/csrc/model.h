@@ -66,12 +66,19 @@ class Cache {
 
     const Memory &memory(int layer, int kv_head) const { return memories_[layer * kv_heads_ + kv_head]; }
 
+    // A block is what the layers keep of kLanes positions that begin at a multiple of kLanes.
+    int64_t block_bytes() const;
+    void copy_out(int64_t position, uint8_t *block) const;
+    // Only what a sequence that goes on at `length` can see.
+    void copy_in(int64_t position, const uint8_t *block, int64_t length);
+
     int64_t length = 0;
     const int64_t context;
     std::atomic<bool> interrupted{false}; // set by another thread: calls return soon, and what they return means nothing
 
   private:
-    int kv_heads_;
+    int kv_heads_, head_dim_;
+    std::vector<int32_t> windows_; // of the layers
     std::vector<Memory> memories_;
     void *block_ = nullptr;
     size_t size_ = 0;
