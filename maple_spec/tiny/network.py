@@ -81,18 +81,23 @@ class _StraightThrough(torch.autograd.Function):
         return grads[0].float(), None
 
 
-@fused
 def ternary(weight: Tensor) -> Tensor:
     """The weight as kernels.quantise_rows rounds it, in HALF."""
-    signs, row_scale = kernels.quantise_rows(weight)
-    return signs.to(HALF) * row_scale[..., None].to(HALF)
+    rounded: Tensor = _ternary(weight)
+    return rounded.to(HALF)
 
 
+# It ends in bfloat16: within one compiled function a scale that is rounded to it and widened again is not rounded at all.
 @fused
+def _ternary(weight: Tensor) -> Tensor:
+    signs, row_scale = kernels.quantise_rows(weight)
+    return signs.to(torch.bfloat16) * row_scale[..., None]
+
+
 def four_bit(weight: Tensor) -> Tensor:
-    """The weight as kernels.affine_codes rounds it in groups of 64, in HALF."""
+    """The weight as kernels.affine_codes rounds it in groups of 64, then to bfloat16, in HALF. Not compiled, as said above."""
     codes, scales, biases = kernels.affine_codes(weight, 64)
-    return (codes * scales.float()[..., None] + biases.float()[..., None]).flatten(-2).to(HALF)
+    return (codes * scales.float()[..., None] + biases.float()[..., None]).flatten(-2).to(torch.bfloat16).to(HALF)
 
 
 class Layer(nn.Module):

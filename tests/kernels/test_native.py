@@ -95,6 +95,25 @@ def test_a_tile_of_vectors_gives_each_the_bits_that_it_has_alone(
         assert np.array_equal(together, alone)
 
 
+@EVERY
+@pytest.mark.parametrize("digit", [-128, 127])
+@pytest.mark.parametrize("code", [0, 2])
+@pytest.mark.parametrize("columns", [16, 112, 128, 144, 2048])
+def test_the_largest_digits_and_codes_of_all_do_not_overflow(variant: str, digit: int, code: int, columns: int) -> None:
+    kernels = Kernels(variant)
+    signs = np.full((32, columns), code - 1)
+    words = np.full((1, 32, columns // 16), 0x55555555 * code, np.uint32)
+    packed = pack_ternary_rows(words, np.ones((1, 32), np.float32))
+    digits = np.full(2 * columns, digit, np.int8)
+    total = 257 * digit * columns
+    y = np.empty(32, np.float32)
+    kernels.ternary_rows(packed.codes, packed.row_scale, 1, columns, 2, digits, 1.0, total, y)
+    assert np.array_equal(y, (signs.sum(1) * 257 * digit).astype(np.float32))
+    tile, sums = np.full((columns // 4, 8), 0x01010101 * (digit % 256), np.uint32).view(np.int32), np.empty((8, 32), np.int32)
+    kernels.ternary_tile(packed.codes, columns, 8, tile, sums)
+    assert (sums == code * digit * columns).all()
+
+
 @pytest.mark.parametrize("planes", [1, 2])
 def test_ternary_products_have_the_same_bits_in_every_instruction_set(planes: int) -> None:
     draw = np.random.default_rng(7)

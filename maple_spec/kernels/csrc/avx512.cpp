@@ -14,6 +14,12 @@ struct Sums {
     __m512i lanes;
 };
 
+using Part = Sums;
+
+constexpr int kPartColumns = 1 << 30;
+constexpr int kHalves = 2;
+constexpr int kPlanes = 8;
+
 inline Codes read(const uint8_t *from) { return {_mm512_loadu_si512(from)}; }
 
 // Shifts move whole 16-bit halves; the masks take away what crossed from one byte into the other.
@@ -25,9 +31,11 @@ template <int N> inline Codes field(Codes codes) { return masked(codes, 2 * N, 3
 template <int N> inline Codes fourfold(Codes codes) { return masked(codes, 2 * N - 2, 12); }
 template <int N> inline Codes nibble(Codes codes) { return masked(codes, 4 * N, 15); }
 
-inline void dot(Sums &sums, Codes codes, int32_t digits) {
-    sums.lanes = _mm512_dpbusd_epi32(sums.lanes, codes.bytes, _mm512_set1_epi32(digits));
+inline void dot(Part &part, Codes codes, int32_t digits) {
+    part.lanes = _mm512_dpbusd_epi32(part.lanes, codes.bytes, _mm512_set1_epi32(digits));
 }
+
+inline void add(Sums &sums, Part part) { sums.lanes = _mm512_add_epi32(sums.lanes, part.lanes); }
 
 } // namespace
 } // namespace maple

@@ -14,6 +14,12 @@ struct Sums {
     int32x4_t quarter[4];
 };
 
+using Part = Sums;
+
+constexpr int kPartColumns = 512; // what a pass over one half reads stays in the first-level cache for the other
+constexpr int kHalves = 1;
+constexpr int kPlanes = 4;
+
 inline Codes read(const uint8_t *from) {
     Codes codes;
     for (int i = 0; i < 4; i++) codes.quarter[i] = vreinterpretq_s8_u8(vld1q_u8(from + 16 * i));
@@ -33,9 +39,13 @@ template <int N> inline Codes field(Codes codes) { return masked<2 * N>(codes, 3
 template <int N> inline Codes fourfold(Codes codes) { return masked<2 * N - 2>(codes, 12); }
 template <int N> inline Codes nibble(Codes codes) { return masked<4 * N>(codes, 15); }
 
-inline void dot(Sums &sums, Codes codes, int32_t digits) {
+inline void dot(Part &part, Codes codes, int32_t digits) {
     const int8x16_t spread = vreinterpretq_s8_s32(vdupq_n_s32(digits));
-    for (int i = 0; i < 4; i++) sums.quarter[i] = vdotq_s32(sums.quarter[i], codes.quarter[i], spread);
+    for (int i = 0; i < 4; i++) part.quarter[i] = vdotq_s32(part.quarter[i], codes.quarter[i], spread);
+}
+
+inline void add(Sums &sums, const Part &part) {
+    for (int i = 0; i < 4; i++) sums.quarter[i] = vaddq_s32(sums.quarter[i], part.quarter[i]);
 }
 
 } // namespace

@@ -12,6 +12,12 @@ struct Sums {
     int32_t lane[kLanes];
 };
 
+using Part = Sums;
+
+constexpr int kPartColumns = 1 << 30;
+constexpr int kHalves = 1;
+constexpr int kPlanes = 1;
+
 inline Codes read(const uint8_t *from) {
     Codes codes;
     __builtin_memcpy(codes.byte, from, sizeof codes.byte);
@@ -27,11 +33,15 @@ template <int N> inline Codes field(Codes codes) { return masked(codes, 2 * N, 3
 template <int N> inline Codes fourfold(Codes codes) { return masked(codes, 2 * N - 2, 12); }
 template <int N> inline Codes nibble(Codes codes) { return masked(codes, 4 * N, 15); }
 
-inline void dot(Sums &sums, const Codes &codes, int32_t digits) {
+inline void dot(Part &part, const Codes &codes, int32_t digits) {
     int8_t digit[4];
     __builtin_memcpy(digit, &digits, sizeof digit);
     for (int i = 0; i < kLanes; i++)
-        for (int b = 0; b < 4; b++) sums.lane[i] += codes.byte[4 * i + b] * digit[b];
+        for (int b = 0; b < 4; b++) part.lane[i] += codes.byte[4 * i + b] * digit[b];
+}
+
+inline void add(Sums &sums, const Part &part) {
+    for (int i = 0; i < kLanes; i++) sums.lane[i] += part.lane[i];
 }
 
 } // namespace
