@@ -35,6 +35,10 @@ class Sizes:
     window: int = 512
     group_size: int = 64
 
+    def slides(self, layer: int) -> bool:
+        """Whether a layer sees the window alone: three of four do."""
+        return layer % 4 != 3
+
 
 def synthetic_weights(sizes: Sizes, head_bits: int = 4, seed: int = 0) -> Iterator[ModelWeights | str]:
     """Yield what is being drawn, in words, and at last the weights."""
@@ -88,8 +92,8 @@ def _layer(sizes: Sizes, index: int, draw: np.random.Generator, codes: NDArray[n
         expert_norm=np.ones(sizes.hidden, np.float32),
         query_gain=np.ones(sizes.head_dim, np.float32),
         key_gain=np.ones(sizes.head_dim, np.float32),
-        window=None if index % 4 == 3 else sizes.window,
-        turns=index % 4 != 3,
+        window=sizes.window if sizes.slides(index) else None,
+        turns=sizes.slides(index),
     )
 
 

@@ -19,6 +19,8 @@ struct Part {
     __m256i half[2];
 };
 
+constexpr int kRegister = 32;
+constexpr int kSums = 4; // two registers each, of 16
 constexpr int kPartColumns = 128; // fourfold codes come to 8, two a unit
 constexpr int kHalves = 1;
 constexpr int kPlanes = 4;
@@ -59,11 +61,7 @@ inline void add(Sums &sums, const Part &part) {
 namespace maple {
 namespace {
 
-inline Ints ints(const Sums &sums) {
-    Ints whole;
-    std::memcpy(&whole, &sums, sizeof whole);
-    return whole;
-}
+inline Ints ints(const Sums &sums) { return {{(Ints::Part)sums.half[0], (Ints::Part)sums.half[1]}}; }
 
 } // namespace
 

@@ -16,6 +16,8 @@ struct Sums {
 
 using Part = Sums;
 
+constexpr int kRegister = 64;
+constexpr int kSums = 8; // of 32 registers of 16 floats
 constexpr int kPartColumns = 1 << 30;
 constexpr int kHalves = 2;
 constexpr int kPlanes = 8;
@@ -45,7 +47,7 @@ inline void add(Sums &sums, Part part) { sums.lanes = _mm512_add_epi32(sums.lane
 namespace maple {
 namespace {
 
-inline Ints ints(Sums sums) { return (Ints)sums.lanes; }
+inline Ints ints(Sums sums) { return {{(Ints::Part)sums.lanes}}; }
 
 } // namespace
 

@@ -157,7 +157,7 @@ void affine_rows_of(const uint8_t *rows, int groups, int columns, int group_size
             for (int plane = 0; plane < Planes; plane++)
                 total = total * 256 + ints(low_sums[plane]) + ints(high_sums[plane]) * (Bits == 4 ? 1 : 16);
             const uint16_t *scales = (const uint16_t *)rows;
-            weighted += __builtin_convertvector(total, Floats) * from_bfloat16(scales);
+            weighted += to_floats(total) * from_bfloat16(scales);
             shift += from_bfloat16(scales + kHeadRows) * (float)sums[index];
             rows += 2 * kHeadRows * sizeof(uint16_t);
         }

@@ -1,7 +1,8 @@
 // The float kernels, written once over vectors of 16 lanes; each instruction set's file includes this and gets its own copy.
 //
-// The compiler maps the vectors to whatever registers the file is compiled for. Sums run over the lanes in a fixed order and
+// Sums run over the lanes in a fixed order and
 // are folded by a fixed tree, so that a result never depends on how many threads or tokens there are.
+// The file defines before it includes this: kRegister, the bytes of a register, and kSums, how many vectors of sums all of them hold.
 #pragma once
 
 #include <cmath>
@@ -12,25 +13,117 @@
 namespace maple {
 namespace {
 
-typedef float Floats __attribute__((vector_size(64)));
-typedef int32_t Ints __attribute__((vector_size(64)));
-typedef uint32_t Words __attribute__((vector_size(64)));
-typedef int16_t Shorts __attribute__((vector_size(32)));
-typedef uint16_t Halves __attribute__((vector_size(32)));
+// 16 numbers in as many registers as they need. Vectors wider than a register would do for the compiler too, but it takes them
+// apart through memory.
+template <class T> struct Vector {
+    typedef T Part __attribute__((vector_size(kRegister)));
+    static constexpr int kParts = kLanes * sizeof(T) / kRegister, kPartLanes = kLanes / kParts;
+    Part part[kParts];
+};
+
+typedef Vector<float> Floats;
+typedef Vector<int32_t> Ints;
+typedef Vector<uint32_t> Words;
+
+template <class T> struct Itself {
+    typedef T type;
+};
+
+#define MAPLE_OPERATOR(op)                                                                                                      \
+    template <class T> inline Vector<T> operator op(Vector<T> a, Vector<T> b) {                                                 \
+        for (int i = 0; i < a.kParts; i++) a.part[i] = a.part[i] op b.part[i];                                                  \
+        return a;                                                                                                               \
+    }                                                                                                                           \
+    template <class T> inline Vector<T> operator op(Vector<T> a, typename Itself<T>::type b) {                                  \
+        for (int i = 0; i < a.kParts; i++) a.part[i] = a.part[i] op b;                                                          \
+        return a;                                                                                                               \
+    }                                                                                                                           \
+    template <class T> inline Vector<T> operator op(typename Itself<T>::type a, Vector<T> b) {                                  \
+        for (int i = 0; i < b.kParts; i++) b.part[i] = a op b.part[i];                                                          \
+        return b;                                                                                                               \
+    }
+MAPLE_OPERATOR(+)
+MAPLE_OPERATOR(-)
+MAPLE_OPERATOR(*)
+MAPLE_OPERATOR(/)
+MAPLE_OPERATOR(&)
+MAPLE_OPERATOR(<<)
+MAPLE_OPERATOR(>>)
+#undef MAPLE_OPERATOR
+
+template <class T> inline void operator+=(Vector<T> &a, Vector<T> b) { a = a + b; }
+
+inline Floats operator-(Floats v) {
+    for (auto &part : v.part) part = -part;
+    return v;
+}
+
+template <class T> inline Vector<T> spread(T value) { return value - Vector<T>{}; }
+
+// All bits of a lane where a > b, else none.
+template <class T> inline Ints above(Vector<T> a, Vector<T> b) {
+    Ints mask;
+    for (int i = 0; i < a.kParts; i++) mask.part[i] = a.part[i] > b.part[i];
+    return mask;
+}
+
+// a where the mask has bits, else b.
+inline Floats chosen(Ints mask, Floats a, Floats b) {
+    for (int i = 0; i < a.kParts; i++) a.part[i] = mask.part[i] ? a.part[i] : b.part[i];
+    return a;
+}
+
+template <class To, class From> inline To same_bits(From from) {
+    To to;
+    for (int i = 0; i < to.kParts; i++) to.part[i] = (typename To::Part)from.part[i];
+    return to;
+}
+
+inline Floats to_floats(Ints v) {
+    Floats to;
+    for (int i = 0; i < to.kParts; i++) to.part[i] = __builtin_convertvector(v.part[i], Floats::Part);
+    return to;
+}
+
+inline Ints to_ints(Floats v) {
+    Ints to;
+    for (int i = 0; i < to.kParts; i++) to.part[i] = __builtin_convertvector(v.part[i], Ints::Part);
+    return to;
+}
 
 template <class Vector, class T> inline Vector load(const T *from) {
     Vector vector;
-    std::memcpy(&vector, from, sizeof vector);
+    for (int i = 0; i < vector.kParts; i++) std::memcpy(&vector.part[i], from + i * vector.kPartLanes, sizeof vector.part[i]);
     return vector;
 }
 
-template <class Vector, class T> inline void store(T *to, Vector vector) { std::memcpy(to, &vector, sizeof vector); }
-
-inline Floats spread(float value) { return value - Floats{}; }
-
-inline Floats from_bfloat16(const uint16_t *from) {
-    return (Floats)(__builtin_convertvector(load<Halves>(from), Words) << 16);
+template <class T> inline void store(T *to, Vector<T> vector) {
+    for (int i = 0; i < vector.kParts; i++) std::memcpy(to + i * vector.kPartLanes, &vector.part[i], sizeof vector.part[i]);
 }
+
+// 16 narrow numbers, widened.
+template <class To, class T> inline To widened(const T *from) {
+    typedef T Narrow __attribute__((vector_size(To::kPartLanes * sizeof(T))));
+    To to;
+    for (int i = 0; i < to.kParts; i++) {
+        Narrow narrow;
+        std::memcpy(&narrow, from + i * to.kPartLanes, sizeof narrow);
+        to.part[i] = __builtin_convertvector(narrow, typename To::Part);
+    }
+    return to;
+}
+
+// The lowest bits of each.
+template <class T> inline void store_narrow(T *to, Ints v) {
+    typedef T Narrow __attribute__((vector_size(Ints::kPartLanes * sizeof(T))));
+    for (int i = 0; i < v.kParts; i++) {
+        const Narrow narrow = __builtin_convertvector(v.part[i], Narrow);
+        std::memcpy(to + i * v.kPartLanes, &narrow, sizeof narrow);
+    }
+}
+
+inline Floats from_shorts(const int16_t *from) { return to_floats(widened<Ints>(from)); }
+inline Floats from_bfloat16(const uint16_t *from) { return same_bits<Floats>(widened<Words>(from) << 16); }
 
 inline float fold_sum(Floats v) {
     float a[kLanes];
@@ -48,11 +141,11 @@ inline float fold_max(Floats v) {
     return a[0];
 }
 
-inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
-inline Floats smaller(Floats a, Floats b) { return a < b ? a : b; }
+inline Floats larger(Floats a, Floats b) { return chosen(above(a, b), a, b); }
+inline Floats smaller(Floats a, Floats b) { return chosen(above(b, a), a, b); }
 
 // e^x to about 2 units in the last place: x = n ln 2 + f, a polynomial in f, and n added to the exponent.
-inline Floats exponential(Floats x) {
+__attribute__((always_inline)) inline Floats exponential(Floats x) {
     x = smaller(larger(x, spread(-87.0f)), spread(88.0f));
     const float round_to_integer = 12582912.0f; // 1.5 * 2^23: what is added to it loses its fraction
     Floats n = (x * 1.44269504f + round_to_integer) - round_to_integer;
@@ -65,7 +158,7 @@ inline Floats exponential(Floats x) {
     p = p * f + 0.5f;
     p = p * f + 1.0f;
     p = p * f + 1.0f;
-    return p * (Floats)((__builtin_convertvector(n, Ints) + 127) << 23);
+    return p * same_bits<Floats>((to_ints(n) + 127) << 23);
 }
 
 inline float root_mean_square(const float *x, int size, float eps) {
@@ -105,7 +198,7 @@ inline float largest_magnitude(const float *x, int size) {
 // To the nearest integer, halves to even.
 inline Ints nearest(Floats x) {
     const float round_to_integer = 12582912.0f;
-    return __builtin_convertvector((x + round_to_integer) - round_to_integer, Ints);
+    return to_ints((x + round_to_integer) - round_to_integer);
 }
 
 // Fixed point: 16 values at a time, each as one digit or as two, handed to keep(place in x, high digit, low digit).
@@ -121,26 +214,27 @@ template <class Keep> inline float fixed_point(const float *x, int size, int pla
 }
 
 inline int32_t fold_sum(Ints v) {
-    int32_t sum = 0;
-    for (int i = 0; i < kLanes; i++) sum += v[i];
+    int32_t a[kLanes], sum = 0;
+    store(a, v);
+    for (int32_t value : a) sum += value;
     return sum;
 }
 
-typedef int8_t Digits __attribute__((vector_size(16)));
-
-inline Digits digits_of(Ints v) { return __builtin_convertvector(v, Digits); }
-
 // Columns of a block in the order of the codes' fields: a transpose of four by four.
-inline Digits by_field(Digits v) {
-    return __builtin_shufflevector(v, v, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+inline void store_by_field(int8_t *to, Ints v) {
+    typedef int8_t Digits __attribute__((vector_size(16)));
+    Digits digits;
+    store_narrow((int8_t *)&digits, v);
+    digits = __builtin_shufflevector(digits, digits, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    std::memcpy(to, &digits, sizeof digits);
 }
 
 void quantise(const float *x, int columns, int planes, int8_t *digits, float *scale, int32_t *sum) {
     Ints total = {};
     *scale = fixed_point(x, columns, planes, [&](int i, Ints q, Ints high, Ints low) {
         total += q;
-        store(digits + i, by_field(digits_of(high)));
-        if (planes == 2) store(digits + columns + i, by_field(digits_of(low)));
+        store_by_field(digits + i, high);
+        if (planes == 2) store_by_field(digits + columns + i, low);
     });
     *sum = fold_sum(total);
 }
@@ -149,8 +243,8 @@ void quantise_plain(const float *x, int columns, int group_size, int planes, int
     for (int g = 0; g < columns / group_size; g++) sums[g] = 0;
     *scale = fixed_point(x, columns, planes, [&](int i, Ints q, Ints high, Ints low) {
         sums[i / group_size] += fold_sum(q);
-        store(digits + i, digits_of(high));
-        if (planes == 2) store(digits + columns + i, digits_of(low));
+        store_narrow(digits + i, high);
+        if (planes == 2) store_narrow(digits + columns + i, low);
     });
 }
 
@@ -158,7 +252,7 @@ void finish(const int32_t *sums, int planes, float scale, int32_t sum, const flo
     for (int r = 0; r < kGroupRows; r += kLanes) {
         Ints total = load<Ints>(sums + r);
         if (planes == 2) total = total * 256 + load<Ints>(sums + kGroupRows + r);
-        store(y + r, __builtin_convertvector(total - sum, Floats) * scale * load<Floats>(row_scale + r));
+        store(y + r, to_floats(total - sum) * scale * load<Floats>(row_scale + r));
     }
 }
 
@@ -183,8 +277,9 @@ void bfloat16_rows_of(const uint16_t *weights, int count, int columns, const flo
 }
 
 void bfloat16_rows(const uint16_t *weights, int count, int columns, int vectors, const float *x, float *y, int y_stride) {
-    for (; vectors >= 4; vectors -= 4, x += 4 * columns, y += 4 * y_stride)
-        bfloat16_rows_of<4>(weights, count, columns, x, y, y_stride);
+    constexpr int kAtOnce = kSums / 2;
+    for (; vectors >= kAtOnce; vectors -= kAtOnce, x += kAtOnce * columns, y += kAtOnce * y_stride)
+        bfloat16_rows_of<kAtOnce>(weights, count, columns, x, y, y_stride);
     for (; vectors > 0; vectors--, x += columns, y += y_stride) bfloat16_rows_of<1>(weights, count, columns, x, y, y_stride);
 }
 
@@ -199,7 +294,7 @@ void remember(const Memory *memory, int dim, int64_t position, const float *key,
         int32_t q[kLanes];
         store(q, nearest(load<Floats>(key + i) * (1.0f / key_step)));
         for (int j = 0; j < kLanes; j++) keys[(i + j) * kLanes] = (int16_t)q[j];
-        store(values + i, __builtin_convertvector(nearest(load<Floats>(value + i) * (1.0f / value_step)), Shorts));
+        store_narrow(values + i, nearest(load<Floats>(value + i) * (1.0f / value_step)));
     }
     memory->key_scale[slot] = key_step;
     memory->value_scale[slot] = value_step;
@@ -208,33 +303,51 @@ void remember(const Memory *memory, int dim, int64_t position, const float *key,
 // Scores of `Count` queries against one block of 16 positions.
 template <int Count>
 inline void score_block(const int16_t *keys, int dim, const float *queries, Floats *scores) {
-    Floats sum[Count] = {};
-    for (int d = 0; d < dim; d++) {
-        const Floats key = __builtin_convertvector(load<Shorts>(keys + d * kLanes), Floats);
-        for (int i = 0; i < Count; i++) sum[i] += key * queries[i * dim + d];
+    constexpr int kAtOnce = Count < kSums ? Count : kSums;
+    for (int first = 0; first < Count; first += kAtOnce, queries += kAtOnce * dim) {
+        Floats sum[kAtOnce] = {};
+        for (int d = 0; d < dim; d++) {
+            const Floats key = from_shorts(keys + d * kLanes);
+#pragma GCC unroll 8
+            for (int i = 0; i < kAtOnce; i++) sum[i] += key * queries[i * dim + d];
+        }
+#pragma GCC unroll 8
+        for (int i = 0; i < kAtOnce; i++) scores[first + i] = sum[i];
     }
-    for (int i = 0; i < Count; i++) scores[i] = sum[i];
 }
 
-// out [Count][dim] = the weighted sum of the values of all blocks; weights hold 16 floats a block for each query.
+// out [Count][16 Parts] = the weighted sum of that part of all blocks' values; weights hold 16 floats a block for each query.
+template <int Count, int Parts>
+inline void mix_parts(const Memory *memory, int dim, int64_t first_block, int64_t blocks, const float *weights, int64_t stride,
+                      int d, float *out) {
+    const int64_t ring = memory->capacity / kLanes;
+    Floats sum[Count][Parts] = {};
+    for (int64_t b = 0; b < blocks; b++) {
+        const int16_t *values = memory->values + ((first_block + b) % ring) * kLanes * dim + d;
+        for (int p = 0; p < kLanes; p++, values += dim) {
+#pragma GCC unroll 4
+            for (int part = 0; part < Parts; part++) {
+                const Floats value = from_shorts(values + part * kLanes);
+#pragma GCC unroll 4
+                for (int i = 0; i < Count; i++) sum[i][part] += value * weights[i * stride + b * kLanes + p];
+            }
+        }
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < Count; i++)
+#pragma GCC unroll 4
+        for (int part = 0; part < Parts; part++) store(out + i * dim + d + part * kLanes, sum[i][part]);
+}
+
+// The same for all of a head's dimensions: out [Count][dim].
 template <int Count>
 inline void mix_values(const Memory *memory, int dim, int64_t first_block, int64_t blocks, const float *weights, int64_t stride,
                        float *out) {
-    const int64_t ring = memory->capacity / kLanes;
-    for (int d = 0; d < dim; d += 4 * kLanes) {
-        const int parts = (dim - d < 4 * kLanes ? dim - d : 4 * kLanes) / kLanes;
-        Floats sum[Count][4] = {};
-        for (int64_t b = 0; b < blocks; b++) {
-            const int16_t *values = memory->values + ((first_block + b) % ring) * kLanes * dim + d;
-            for (int p = 0; p < kLanes; p++, values += dim)
-                for (int part = 0; part < parts; part++) {
-                    const Floats value = __builtin_convertvector(load<Shorts>(values + part * kLanes), Floats);
-                    for (int i = 0; i < Count; i++) sum[i][part] += value * weights[i * stride + b * kLanes + p];
-                }
-        }
-        for (int i = 0; i < Count; i++)
-            for (int part = 0; part < parts; part++) store(out + i * dim + d + part * kLanes, sum[i][part]);
-    }
+    constexpr int kParts = kSums / Count;
+    int d = 0;
+    for (; d + kParts * kLanes <= dim; d += kParts * kLanes)
+        mix_parts<Count, kParts>(memory, dim, first_block, blocks, weights, stride, d, out);
+    for (; d < dim; d += kLanes) mix_parts<Count, 1>(memory, dim, first_block, blocks, weights, stride, d, out);
 }
 
 template <int Count>
@@ -247,8 +360,8 @@ void attend_count(const Memory *memory, int dim, const float *queries, const int
         end = last[i] > end ? last[i] : end;
     }
     const int64_t first_block = begin / kLanes, blocks = end / kLanes - first_block + 1, stride = blocks * kLanes;
-    Ints lane;
-    for (int i = 0; i < kLanes; i++) lane[i] = i;
+    const int32_t count[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    const Ints lane = load<Ints>(count);
     Floats most[Count];
     for (int i = 0; i < Count; i++) most[i] = spread(-INFINITY);
     for (int64_t b = 0; b < blocks; b++) {
@@ -262,9 +375,9 @@ void attend_count(const Memory *memory, int dim, const float *queries, const int
             // Slots outside a query's range hold other positions or nothing yet: whatever they hold, it counts for nothing.
             const int64_t low = first[i] - position, high = last[i] - position;
             if (low > 0 || high < kLanes - 1) {
-                const Ints inside = (lane >= (int32_t)(low < 0 ? 0 : low > kLanes ? kLanes : low)) &
-                                    (lane <= (int32_t)(high < 0 ? -1 : high > kLanes ? kLanes : high));
-                s = inside ? s : spread(-INFINITY);
+                const Ints inside = above(lane, spread((int32_t)(low < 0 ? -1 : low > kLanes ? kLanes : low - 1))) &
+                                    above(spread((int32_t)(high < 0 ? 0 : high > kLanes ? kLanes : high + 1)), lane);
+                s = chosen(inside, s, spread(-INFINITY));
             }
             store(scores + i * stride + b * kLanes, s);
             most[i] = larger(most[i], s);
@@ -278,9 +391,10 @@ void attend_count(const Memory *memory, int dim, const float *queries, const int
             float *at = scores + i * stride + b * kLanes;
             // What is e^50 times less than the best counts for nothing in float32, and as a denormal number it would cost most.
             const Floats behind = load<Floats>(at) - top;
-            const Floats weight = behind > -50.0f ? exponential(behind) : Floats{};
+            const Floats weight = chosen(above(behind, spread(-50.0f)), exponential(behind), Floats{});
             total += weight;
-            store(at, weight == 0.0f ? Floats{} : weight * load<Floats>(memory->value_scale + ((first_block + b) % ring) * kLanes));
+            const Floats scale = load<Floats>(memory->value_scale + ((first_block + b) % ring) * kLanes);
+            store(at, chosen(above(weight, Floats{}), weight * scale, Floats{}));
         }
         share[i] = 1.0f / fold_sum(total);
     }
@@ -324,9 +438,7 @@ uint32_t read_all(const uint8_t *memory, int64_t size) {
         d += load<Words>(memory + i + 192);
     }
     a += b + c + d;
-    uint32_t sum = 0;
-    for (int i = 0; i < kLanes; i++) sum += a[i];
-    return sum;
+    return (uint32_t)fold_sum(same_bits<Ints>(a));
 }
 
 } // namespace

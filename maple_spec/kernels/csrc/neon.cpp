@@ -16,6 +16,8 @@ struct Sums {
 
 using Part = Sums;
 
+constexpr int kRegister = 16;
+constexpr int kSums = 4; // four registers each, of 32
 constexpr int kPartColumns = 512; // what a pass over one half reads stays in the first-level cache for the other
 constexpr int kHalves = 1;
 constexpr int kPlanes = 4;
@@ -58,7 +60,7 @@ namespace {
 
 inline Ints ints(const Sums &sums) {
     Ints whole;
-    std::memcpy(&whole, &sums, sizeof whole);
+    for (int i = 0; i < 4; i++) whole.part[i] = (Ints::Part)sums.quarter[i];
     return whole;
 }
 

@@ -14,6 +14,8 @@ struct Sums {
 
 using Part = Sums;
 
+constexpr int kRegister = 16;
+constexpr int kSums = 2;
 constexpr int kPartColumns = 1 << 30;
 constexpr int kHalves = 1;
 constexpr int kPlanes = 1;
