@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from maple_spec.kernels import native
 from tests.live_server import LAUNCHERS, ServerProcess, launch
 
 API_KEY = "sk-test"
+
+if "TEST_LIBRARY" in os.environ:  # test_toolchain.py: the same tests with another build of the kernels
+    native._places = lambda: [Path(os.environ["TEST_LIBRARY"])]
 
 # A law says nothing about time, and a busy machine would break the default deadline of 200 ms.
 settings.register_profile("laws", deadline=None)

@@ -91,14 +91,14 @@ inline Ints to_ints(Floats v) {
     return to;
 }
 
-template <class Vector, class T> inline Vector load(const T *from) {
-    Vector vector;
-    for (int i = 0; i < vector.kParts; i++) std::memcpy(&vector.part[i], from + i * vector.kPartLanes, sizeof vector.part[i]);
+template <class Vector> inline Vector load(const void *from) {
+    Vector vector; // register by register: copied as a whole it would stay in memory
+    for (int i = 0; i < vector.kParts; i++) std::memcpy(&vector.part[i], (const char *)from + i * kRegister, kRegister);
     return vector;
 }
 
 template <class T> inline void store(T *to, Vector<T> vector) {
-    for (int i = 0; i < vector.kParts; i++) std::memcpy(to + i * vector.kPartLanes, &vector.part[i], sizeof vector.part[i]);
+    for (int i = 0; i < vector.kParts; i++) std::memcpy((char *)to + i * kRegister, &vector.part[i], kRegister);
 }
 
 // 16 narrow numbers, widened.
@@ -195,8 +195,20 @@ inline float largest_magnitude(const float *x, int size) {
     return fold_max(most);
 }
 
+// v, rounded to float32 before it is used: a product in it is not fused with a sum that follows. Then numbers that are rounded
+// to integers come out alike on processors that fuse and on those that do not.
+inline Floats settled(Floats v) {
+#if defined(__x86_64__)
+    for (auto &part : v.part) asm("" : "+v"(part));
+#elif defined(__aarch64__)
+    for (auto &part : v.part) asm("" : "+w"(part));
+#endif
+    return v;
+}
+
 // To the nearest integer, halves to even.
 inline Ints nearest(Floats x) {
+    x = settled(x);
     const float round_to_integer = 12582912.0f;
     return to_ints((x + round_to_integer) - round_to_integer);
 }
@@ -438,7 +450,10 @@ uint32_t read_all(const uint8_t *memory, int64_t size) {
         d += load<Words>(memory + i + 192);
     }
     a += b + c + d;
-    return (uint32_t)fold_sum(same_bits<Ints>(a));
+    uint32_t lanes[kLanes], sum = 0;
+    store(lanes, a);
+    for (uint32_t lane : lanes) sum += lane;
+    return sum;
 }
 
 } // namespace
