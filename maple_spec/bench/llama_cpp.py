@@ -37,7 +37,7 @@ def _packages() -> tuple[Any, Any]:
 
 
 def write_gguf(path: Path, sizes: Sizes, seed: int = 0) -> Iterator[str]:
-    """Write a GGUF file with random weights, tensor by tensor; yields what is being written. LlamaCppError without the packages."""
+    """Write a GGUF file with random weights, and yield the tensors' names on the way. LlamaCppError without the packages."""
     gguf, _ = _packages()
     draw = np.random.default_rng(seed)
     ternary, four_bit = _ternary_blocks(draw), _four_bit_blocks(draw)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maple_spec.checkpoints import packed_file
-from maple_spec.kernels.native import ModelWeights, NativeModel, read_memory
+from maple_spec.kernels.native import PLANES, ModelWeights, NativeModel, read_memory
 
 _BANDWIDTH_BYTES = 1 << 28
 KV_BYTES = 2 * 2  # of a dimension of a position: a key and a value in 16 bits
@@ -53,8 +53,7 @@ def load(path: Path, threads: int) -> tuple[ModelWeights, float]:
 
 def measure(weights: ModelWeights, plan: Plan, load_seconds: float, progress: Callable[[str], None]) -> Report:
     """Run the plan."""
-    planes = {"int8": 1, "int16": 2}[plan.activations]
-    model = NativeModel(weights, variant=plan.variant, planes=planes, threads=plan.threads)
+    model = NativeModel(weights, variant=plan.variant, planes=PLANES[plan.activations], threads=plan.threads)
     report = Report(asdict(plan), load_seconds, weights.bytes_a_token)
     other = np.ones(_BANDWIDTH_BYTES, np.uint8)
     draw = np.random.default_rng(0)

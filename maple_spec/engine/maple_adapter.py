@@ -15,7 +15,7 @@ from maple_spec.engine.language_model import LanguageModel, LoadedModel
 from maple_spec.engine.prefix_cache import PrefixCache, default_tokens
 from maple_spec.errors import CheckpointError
 from maple_spec.kernels.dispatch import choose_variant, default_threads
-from maple_spec.kernels.native import BLOCK, NativeModel
+from maple_spec.kernels.native import BLOCK, PLANES, NativeModel
 from maple_spec.model import KVCache, Maple, ModelConfig
 from maple_spec.text.chat_template import ChatTemplate
 from maple_spec.text.tokenizer import Tokenizer
@@ -159,10 +159,9 @@ def load_maple(
         model: LanguageModel = MapleLanguageModel(checkpoint.model, checkpoint.eos_token_ids)
         return _loaded(checkpoint, model, checkpoint.dtype_label, checkpoint.attention_label)
     packed = checkpoints.load_packed(path_or_id, window_keys=window_keys)
-    planes = {"int8": 1, "int16": 2}[activations]
     try:
         threads = threads or default_threads(packed.weights.bytes_a_token)
-        native = NativeModel(packed.weights, variant=variant, planes=planes, threads=threads)
+        native = NativeModel(packed.weights, variant=variant, planes=PLANES[activations], threads=threads)
     except ValueError as error:
         raise CheckpointError(f"{packed.name}: {error}; MAPLE_KERNELS=reference serves it") from None
     config = packed.config

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from maple_spec.kernels.packed import AffineRows, Floats, Halves, PackedHead, PackedTernary
 
 LIBRARY = "libmaple_kernels.so"
+PLANES = {"int8": 1, "int16": 2}  # digits of an activation, by the name of its format
 BLOCK = 16  # positions of a sequence that are copied together; csrc's kLanes
 LARGEST_HEAD = 1024  # dimensions of a head; csrc/forward.cpp keeps so much on its stack
 

@@ -66,7 +66,16 @@ def spec() -> int:
 
 
 def bench(
-    folder: str, *, kernels: str, activations: str, threads: int, head_bits: int, contexts: Sequence[int], json: bool
+    folder: str,
+    *,
+    kernels: str,
+    activations: str,
+    threads: int,
+    head_bits: int,
+    contexts: Sequence[int],
+    against: str | None,
+    server: bool,
+    json: bool,
 ) -> int:
     """Measure decoding, prefill and loading with random weights of the published sizes."""
     from maple_spec.bench.command import bench as run
@@ -81,6 +90,8 @@ def bench(
             threads=threads,
             head_bits=head_bits,
             contexts=contexts,
+            against=against,
+            server=server,
             as_json=json,
         )
     except MapleError as error:
@@ -108,6 +119,9 @@ def _parser() -> argparse.ArgumentParser:
     benching.add_argument("--threads", type=int, default=0, help="by default one a core")
     benching.add_argument("--head-bits", type=int, default=4, choices=[4, 8, 16])
     benching.add_argument("--contexts", type=int, nargs="+", default=[128, 2048, 8192])
+    instead = benching.add_mutually_exclusive_group()
+    instead.add_argument("--against", choices=["llama.cpp"], help="instead: both in turn (needs the extra `bench`)")
+    instead.add_argument("--server", action="store_true", help="instead: what the server adds to a decoded token")
     benching.add_argument("--json", action="store_true", help="print the figures as JSON")
     printing = commands.add_parser("spec", help="print where the installed openapi.yaml lies", description=spec.__doc__)
     printing.set_defaults(run=spec)
