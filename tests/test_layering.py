@@ -39,7 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "server": SERVING | {"bench"},  # the command line offers it
     "__main__": SERVING | {"server"},
     "tiny": BELOW_ENGINE | {"engine", "generation"},  # the recipe of the embedded model, which nothing else needs
-    "bench": SERVING | {"server"},  # it measures what the server adds
+    "bench": BELOW_ENGINE,
     "conformance": set(),
 }
 

@@ -17,8 +17,10 @@ from maple_spec.bench.measure import Plan, Report, load, measure
 from maple_spec.bench.synthetic import Sizes, synthetic_weights
 from maple_spec.checkpoints import packed_file
 from maple_spec.kernels.dispatch import choose_variant
+from maple_spec.kernels.native import ModelWeights
 
 Say = Callable[[str], None]
+Served = Callable[[ModelWeights, Plan, Say], dict[str, Any]]
 
 
 def bench(
@@ -30,12 +32,12 @@ def bench(
     head_bits: int,
     contexts: Sequence[int],
     against: str | None = None,
-    server: bool = False,
+    served: Served | None = None,
     as_json: bool,
 ) -> int:
     """Measure the kernels on a synthetic model of the published sizes; the model is made in folder where it is not there.
 
-    against: "llama.cpp" measures both in turn; server: what serving adds to a decoded token. LlamaCppError where it is missing.
+    against: "llama.cpp" measures both in turn, LlamaCppError where it is missing; served: measures what serving adds to a token.
     """
     console = Console(stderr=as_json)
     variant = choose_variant(kernels)
@@ -58,16 +60,14 @@ def bench(
         weights, seconds = load(path, threads)
         if against:
             figures = compare(weights, gguf, plan, say)
-        elif server:
-            from maple_spec.bench.served import serve_and_measure
-
-            figures = serve_and_measure(weights, plan, say)
+        elif served:
+            figures = served(weights, plan, say)
         else:
             figures = asdict(measure(weights, plan, seconds, say))
     if as_json:
         print(json.dumps(figures, indent=2))
     else:
-        for line in _against(figures) if against else _served(figures) if server else _tables(Report(**figures)):
+        for line in _against(figures) if against else _served(figures) if served else _tables(Report(**figures)):
             console.print(line)
     return 0
 
@@ -153,10 +153,10 @@ def _against(figures: dict[str, Any]) -> Iterator[Table | str]:
 
 
 def _served(figures: dict[str, Any]) -> Iterator[Table | str]:
-    served = figures["served"]
+    times = figures["served"]
     yield _table(
         _title(figures["plan"]),
         ("a decoded token", "milliseconds"),
-        [("the kernels alone", f"{served['alone']:.2f}"), ("over HTTP, streamed", f"{served['streamed']:.2f}")],
+        [("the kernels alone", f"{times['alone']:.2f}"), ("over HTTP, streamed", f"{times['streamed']:.2f}")],
     )
-    yield f"the server adds {served['added']:.1%}"
+    yield f"the server adds {times['added']:.1%}"

@@ -78,10 +78,16 @@ def bench(
     json: bool,
 ) -> int:
     """Measure decoding, prefill and loading with random weights of the published sizes."""
+    from maple_spec.bench.command import Served
     from maple_spec.bench.command import bench as run
     from maple_spec.kernels.dispatch import default_threads
 
     threads = threads or default_threads(2**40)
+    served: Served | None = None
+    if server:
+        from maple_spec.server.stopwatch import serve_and_measure
+
+        served = serve_and_measure
     try:
         return run(
             Path(folder).expanduser(),
@@ -91,7 +97,7 @@ def bench(
             head_bits=head_bits,
             contexts=contexts,
             against=against,
-            server=server,
+            served=served,
             as_json=json,
         )
     except MapleError as error:

@@ -46,14 +46,6 @@ def test_a_report_holds_rates_and_the_bandwidth_beside_them(weights: ModelWeight
     assert report.resident_bytes > weights.bytes_a_token
 
 
-def test_a_stream_over_http_takes_longer_than_the_kernels_alone(weights: ModelWeights) -> None:
-    from maple_spec.bench.served import serve_and_measure
-
-    served = serve_and_measure(weights, PLAN, lambda _: None)["served"]
-    assert len(served["pairs"]) == PLAN.rounds
-    assert 0 < served["alone"] < served["streamed"]
-
-
 @pytest.mark.toolchain
 def test_llama_cpp_takes_the_gguf_file_and_is_compared(weights: ModelWeights, tmp_path: Path) -> None:
     from maple_spec.bench.against import compare

@@ -1,4 +1,4 @@
-"""What the server adds: the same model decodes by itself and over HTTP with streaming, in turn.
+"""`maple bench --server`: what the server adds. The same model decodes by itself and over HTTP with streaming, in turn.
 
 The server runs in this process, on a thread of its own, with the application that serves everybody; its client is another
 process, which reads the stream as it comes and looks at the clock at the first and at the last token.
@@ -28,6 +28,7 @@ from maple_spec.checkpoints.text_files import read_chat_template
 from maple_spec.engine import LoadedModel
 from maple_spec.engine.maple_adapter import NativeLanguageModel
 from maple_spec.kernels.native import PLANES, ModelWeights, NativeModel
+from maple_spec.server.app import create_app
 from maple_spec.settings import default_settings
 from maple_spec.text.byte_tokenizer import ByteTokenizer
 from maple_spec.text.chat_template import ChatTemplate
@@ -75,7 +76,7 @@ def serve_and_measure(weights: ModelWeights, plan: Plan, progress: Callable[[str
             for token_id in ids:
                 alone.forward((token_id,), cache)
             own = (time.perf_counter() - began) / TOKENS
-            client = [sys.executable, "-m", "maple_spec.bench.served", str(port)]
+            client = [sys.executable, "-m", "maple_spec.server.stopwatch", str(port)]
             streamed = float(subprocess.run(client, capture_output=True, text=True, check=True).stdout)  # noqa: S603 -- our own
             if number:
                 pairs.append((1000 * own, 1000 * streamed))
@@ -87,8 +88,6 @@ def serve_and_measure(weights: ModelWeights, plan: Plan, progress: Callable[[str
 @contextmanager
 def _serving(load: Callable[[], LoadedModel]) -> Iterator[int]:
     """A running server that has loaded; its port."""
-    from maple_spec.server.app import create_app
-
     app = create_app(default_settings(), load=load)
     server = uvicorn.Server(uvicorn.Config(app, lifespan="on", log_level="warning"))
     with socket.create_server(("127.0.0.1", 0)) as listening:
