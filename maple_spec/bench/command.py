@@ -37,7 +37,7 @@ def bench(
 ) -> int:
     """Measure the kernels on a synthetic model of the published sizes; the model is made in folder where it is not there.
 
-    against: "llama.cpp" measures both in turn, LlamaCppError where it is missing; served: measures what serving adds to a token.
+    against: "llama.cpp" measures both in turn, LlamaCppError where it is missing; served: what serving adds to a token.
     """
     console = Console(stderr=as_json)
     variant = choose_variant(kernels)
