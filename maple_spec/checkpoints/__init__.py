@@ -12,6 +12,7 @@ from maple_spec.checkpoints.tensor_files import read_json
 from maple_spec.checkpoints.text_files import find_tokenizer, read_chat_template, read_eos_token_ids
 from maple_spec.checkpoints.weights import Weights
 from maple_spec.errors import CheckpointError
+from maple_spec.kernels.dispatch import machine_memory
 from maple_spec.kernels.native import ModelWeights
 from maple_spec.model.config import ModelConfig
 from maple_spec.model.maple import Maple
@@ -39,15 +40,16 @@ class CheckpointTexts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint(CheckpointTexts):
-    """A checkpoint with its model in float32."""
+    """A checkpoint with its model for plain torch."""
 
     model: Maple
+    packed: bool  # whether its ternary matrices are
 
     @property
     def dtype_label(self) -> str:
         """What is computed in, and what was read, in the words of /health."""
-        packed = f" + 2-bit ternary ({self.ternary_matrices} packed)" if self.format == mlx_2bit.FORMAT else ""
-        return f"float32{packed}"
+        two_bit = self.packed or self.format == mlx_2bit.FORMAT
+        return "float32" + (f" + 2-bit ternary ({self.ternary_matrices} packed)" if two_bit else "")
 
     @property
     def attention_label(self) -> str:
@@ -62,19 +64,23 @@ class PackedCheckpoint(CheckpointTexts):
     weights: ModelWeights
 
 
-def load(path_or_id: str | Path | None = None, *, window_keys: int | None = None) -> Checkpoint:
-    """Load the checkpoint in a folder in float32; None or "" is the embedded maple-tiny.
+def load(path_or_id: str | Path | None = None, *, window_keys: int | None = None, packed: bool | None = None) -> Checkpoint:
+    """Load the checkpoint in a folder for plain torch; None or "" is the embedded maple-tiny.
 
-    window_keys: keys that a query of a sliding layer sees, config.json's sliding_window (the default) or one more. Raises
-    CheckpointError, one line that names the file and what to do.
+    window_keys: keys that a query of a sliding layer sees, config.json's sliding_window (the default) or one more. packed:
+    whether ternary matrices stay packed, which is far smaller and slower; None: where in float32 they would take more than a
+    quarter of the memory. Raises CheckpointError, one line that names the file and what to do.
     """
     folder = _folder(path_or_id)
     config = ModelConfig.from_dict(read_json(folder / "config.json"), window_keys=window_keys)
     texts = _texts(path_or_id, folder, config)
     weights = Weights(folder)
-    model = weights.model(config)
-    model.prepare_decoding()
-    return Checkpoint(**texts, format=weights.format, model=model)
+    if packed is None:
+        packed = 4 * config.ternary_weights > machine_memory() / 4
+    model = weights.model(config, packed=packed)
+    if not packed:
+        model.prepare_decoding()
+    return Checkpoint(**texts, format=weights.format, model=model, packed=packed)
 
 
 def load_packed(path_or_id: str | Path | None = None, *, window_keys: int | None = None) -> PackedCheckpoint:

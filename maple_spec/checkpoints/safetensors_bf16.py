@@ -38,15 +38,14 @@ class Reader:
 
         Raises CheckpointError as read does, and where a row is not {-alpha, 0, alpha}.
         """
-        words = np.empty((len(names), shape[0], shape[1] // 16), np.uint32)
-        scales = np.empty((len(names), shape[0]), np.float32)
-        for index, name in enumerate(names):
+        words, scales = [], []
+        for name in names:
             signs, scale, exact = kernels.split_ternary_rows(self.read(name, shape))
             if not bool(exact.all()):
                 raise CheckpointError(f"{self._files.where(name)} is not ternary: a row holds more than -alpha, 0 and alpha")
-            words[index] = kernels.pack_ternary(signs).view(torch.int32).numpy().view(np.uint32)
-            scales[index] = scale.numpy()
-        return words, scales
+            words.append(kernels.pack_ternary(signs).view(torch.int32).numpy().view(np.uint32))
+            scales.append(scale.numpy())
+        return np.stack(words), np.stack(scales)
 
     def read_rows(self, name: str, shape: tuple[int, int]) -> Halves:
         """An embedding or a head, as its bfloat16 bits."""

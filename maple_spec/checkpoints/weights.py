@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -15,7 +16,10 @@ from maple_spec.errors import CheckpointError
 from maple_spec.kernels.native import ModelWeights
 from maple_spec.model.config import ModelConfig
 from maple_spec.model.maple import Maple
+from maple_spec.model.packed_projection import PackedProjection
 
+TERNARY = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+_EXPERT = re.compile(r"\.\d+\.(?=\w+_proj\.)")  # the number of an expert in a parameter's name
 IGNORED_PREFIX = "lm_head_flash."  # an approximate head that speeds one-token decoding up; the exact head is used here
 
 
@@ -52,17 +56,37 @@ class Weights:
                 f"{self._files.where(stray[0])} has no place in the model that config.json describes; {DOWNLOAD_AGAIN}"
             )
 
-    def model(self, config: ModelConfig) -> Maple:
-        """The model of that config with these weights, float32, without gradients. Raises CheckpointError as read does."""
+    def model(self, config: ModelConfig, *, packed: bool = False) -> Maple:
+        """The model of that config with these weights, without gradients. Raises CheckpointError as read does.
+
+        All float32; with packed, ternary matrices stay as they are packed, a sixteenth of that.
+        """
         self._require_sizes(config)
         with torch.device("meta"):  # nothing is allocated before the file is known to hold it
             model = Maple(config)
         with torch.inference_mode(False):
+            if packed:
+                self._give_packed(model)
             for name, tensor in self.read(shapes_of(model.named_parameters())):
                 module, _, attribute = name.rpartition(".")
                 setattr(model.get_submodule(module), attribute, nn.Parameter(tensor, requires_grad=False))
         model.tie()
         return model
+
+    def _give_packed(self, model: Maple) -> None:
+        """Replace the ternary projections by packed ones, a layer's experts at once: so the 2-bit layout holds them."""
+        together: dict[str, list[str]] = {}
+        shapes = shapes_of(model.named_parameters())
+        for name in shapes:
+            if name.split(".")[-2] in TERNARY:
+                together.setdefault(_EXPERT.sub(".", name), []).append(name)
+        for names in together.values():
+            rows, columns = shapes[names[0]]
+            words, row_scale = self._reader.read_ternary(names, (rows, columns))
+            for index, name in enumerate(names):
+                module, _, attribute = name.removesuffix(".weight").rpartition(".")
+                projection = PackedProjection(torch.from_numpy(words[index]), torch.from_numpy(row_scale[index]))
+                setattr(model.get_submodule(module), attribute, projection)
 
     def _require_sizes(self, config: ModelConfig) -> None:
         """Compare the sizes that decide how many modules are made, before a wild config.json makes a wild number of them."""

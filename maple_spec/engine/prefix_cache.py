@@ -8,19 +8,17 @@ of vLLM's automatic prefix caching, with exact keys in place of hashes.
 from __future__ import annotations
 
 import mmap
-import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from maple_spec.errors import SettingsError
+from maple_spec.kernels.dispatch import machine_memory
 
 Block = NDArray[np.uint8]
-_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 _SHARE_OF_MEMORY = 16  # the default takes one part in so many
 _CONTEXTS = 2  # and no more than so many whole sequences
 
@@ -110,13 +108,4 @@ class PrefixCache:
 
 def default_tokens(bytes_a_token: float, context_length: int) -> int:
     """How many tokens to keep where nobody says: a sixteenth of the memory, two whole contexts at the most."""
-    return min(int(_memory() / _SHARE_OF_MEMORY / bytes_a_token), _CONTEXTS * context_length)
-
-
-def _memory() -> int:
-    """Bytes of memory that this process may count on: the machine's, or its container's."""
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        return min(machine, int(_CGROUP_LIMIT.read_text()))
-    except (OSError, ValueError):  # no container, or one without a limit ("max")
-        return machine
+    return min(int(machine_memory() / _SHARE_OF_MEMORY / bytes_a_token), _CONTEXTS * context_length)

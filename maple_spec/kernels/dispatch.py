@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from pathlib import Path
 
 from maple_spec.errors import SettingsError
 from maple_spec.kernels.native import variants
@@ -11,6 +12,7 @@ from maple_spec.kernels.native import variants
 logger = logging.getLogger("maple_spec.kernels")
 
 REFERENCE = "reference"
+_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 _BYTES_A_THREAD = 4_000_000  # a tenth of a millisecond at the speed of a core's memory, many times what a meeting costs
 
 
@@ -32,6 +34,15 @@ def choose_variant(wanted: str = "auto") -> str | None:
     if wanted not in variants():
         raise SettingsError(f"MAPLE_KERNELS={wanted!r}: this machine has {', '.join((*variants(), REFERENCE))}")
     return wanted
+
+
+def machine_memory() -> int:
+    """Bytes of memory that this process may count on: the machine's, or its container's."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        return min(machine, int(_CGROUP_LIMIT.read_text()))
+    except (OSError, ValueError):  # no container, or one without a limit ("max")
+        return machine
 
 
 def default_threads(bytes_a_token: int) -> int:

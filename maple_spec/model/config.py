@@ -82,6 +82,13 @@ class ModelConfig:
             raise _wrong(f"partial_rotary_factor {self.partial_rotary_factor} of head_dim {self.head_dim} is no even number")
 
     @property
+    def ternary_weights(self) -> int:
+        """How many weights stand in ternary matrices."""
+        attention = self.hidden_size * self.head_dim * 2 * (self.num_attention_heads + self.num_key_value_heads)
+        experts = 3 * self.hidden_size * self.moe_intermediate_size * self.num_experts
+        return self.num_hidden_layers * (attention + experts)
+
+    @property
     def rotary_dim(self) -> int:
         """Leading dimensions of a head that rotary embedding turns."""
         return int(self.head_dim * self.partial_rotary_factor)

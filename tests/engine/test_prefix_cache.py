@@ -94,7 +94,7 @@ def test_more_than_the_memory_is_one_line() -> None:
 
 
 def test_the_default_is_a_share_of_the_memory_and_two_contexts_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefix_cache, "_memory", lambda: 16 * 10**9)
+    monkeypatch.setattr(prefix_cache, "machine_memory", lambda: 16 * 10**9)
     assert default_tokens(100_000, 131_072) == 10_000
     assert default_tokens(1_000, 8192) == 16_384
 
