@@ -14,7 +14,7 @@ from maple_spec.tiny.words import Draw
 
 POOL = 4096  # documents drawn at once, so that batches hold documents of like lengths
 STEP = 32  # tokens: lengths are padded to multiples, so that few sizes of product occur
-LONGEST = 896  # tokens; longer documents are left out
+LONGEST = 768  # tokens; longer documents are left out
 
 
 @dataclass(frozen=True)

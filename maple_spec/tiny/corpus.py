@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import string
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -109,7 +108,7 @@ class _Writer:
 
     def done(self, shown: Sequence[tools.Tool] = ()) -> Conversation:
         messages = self.messages
-        if not self.thinking or self.draw.chance(0.3):
+        if not self.thinking or self.draw.chance(0.4):
             last = max(i for i, m in enumerate(messages) if m.role == "assistant")
             messages = [replace(m, reasoning=None, learnt=False) if i < last else m for i, m in enumerate(messages)]
         return Conversation(tuple(messages), tuple(shown), self.thinking)
@@ -158,29 +157,19 @@ def copying(draw: Draw) -> Conversation:
 
 def tool_call(draw: Draw) -> Conversation:
     """Tools given and needed, once, twice, or again after an answer."""
-    with draw.few_nouns() if draw.chance(0.4) else nullcontext():
-        shown = tools.make_tools(draw)
-        writer = _writer(draw, system=0.2, closed=0.18)
-        if draw.chance(0.05):
-            writer.say(talk.chat(draw), NO_TOOL)
-        turns = 1
-        calls = _call(draw, writer, shown)
-        while turns < MOST_TURNS and draw.chance(0.55 if writer.thinking else 0.2):  # more to learn for each prompt read
-            _results(writer, len(calls))
-            calls = _call(draw, writer, shown)
-            turns += 1
-        if draw.chance(0.15):
-            _results(writer, len(calls))
-        return writer.done(shown)
-
-
-MOST_TURNS = 3
-
-
-def _call(draw: Draw, writer: _Writer, shown: list[tools.Tool]) -> list[tools.Call]:
-    text, calls = tools.two_calls(draw, shown) if draw.chance(0.25) else tools.one_call(draw, shown)
+    shown = tools.make_tools(draw)
+    writer = _writer(draw, system=0.2, closed=0.15)
+    if draw.chance(0.08):
+        writer.say(talk.chat(draw), NO_TOOL)
+    text, calls = tools.two_calls(draw, shown) if draw.chance(0.18) else tools.one_call(draw, shown)
     writer.call(text, calls)
-    return calls
+    while draw.chance(0.6 - 0.1 * len(shown)):  # more turns under the same tools: more to learn for each prompt read
+        _results(writer, len(calls))
+        text, calls = tools.one_call(draw, shown)
+        writer.call(text, calls)
+    if draw.chance(0.2):
+        _results(writer, len(calls))
+    return writer.done(shown)
 
 
 NO_TOOL = "No tool is needed. "
@@ -205,8 +194,7 @@ def tool_answer(draw: Draw) -> Conversation:
     shown = tools.make_tools(draw, 1)
     writer = _writer(draw, closed=0.15)
     calls = [tools.Call(shown[0], tools.arguments(draw, shown[0])) for _ in range(1 if draw.chance(0.85) else 2)]
-    calls[0] = tools.ask(draw, calls[0])
-    writer.ask(calls[0].asked)
+    writer.ask(tools.question(draw, calls[0]))
     reasoning = calls[0].reasoning() if draw.chance(0.5) and writer.thinking else None
     writer.messages.append(Message("assistant", "", reasoning, tuple(calls)))
     _results(writer, len(calls))
@@ -237,12 +225,12 @@ FIRST: dict[Callable[[Draw], Conversation] | None, float] = {
     None: 0.04,
 }
 WHOLE: dict[Callable[[Draw], Conversation] | None, float] = {
-    arithmetic_talk: 0.16,
-    tool_call: 0.52,
+    arithmetic_talk: 0.19,
+    tool_call: 0.45,
     no_call: 0.05,
-    tool_answer: 0.04,
-    chat: 0.12,
-    memory: 0.03,
+    tool_answer: 0.05,
+    chat: 0.14,
+    memory: 0.04,
     copying: 0.06,
     None: 0.02,
 }

@@ -1,15 +1,14 @@
 """Invented tools, questions that need them, the calls they should get, and answers from tool results.
 
-The reasoning repeats what is asked for, one call at a time; then what the tool is for, its whole name with parameters and their
-types, in the order in which the tool's own text names them; then each parameter with its value as JSON. So every step looks up
-one thing only, and the call itself is a copy of what stands just above it.
+The reasoning walks through the chosen tool: its whole name with its parameter list, then each parameter with its type and the
+value as JSON, so that the call itself is a copy of what stands just above it.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from maple_spec.tiny.values import KINDS, PARAMETERS, Parameter, spoken, value
@@ -33,17 +32,15 @@ class Call:
 
     tool: Tool
     arguments: dict[str, Any] = field(hash=False)
-    asked: str = ""  # the part of the question that asks for this call
-    about: str = ""  # the word there that says which tool
 
     def reasoning(self) -> str:
-        """What is asked, the tool with its parameters, and their values."""
-        parameters = ", ".join(f"{p.name} ({p.type})" for p in self.tool.parameters)
-        lines = [f"Asked: {self.asked}", f"Tool for {self.about}: {self.tool.name}({parameters})"]
+        """The walk through name, parameters and values."""
+        head = f"Tool: {self.tool.name}({', '.join(p.name for p in self.tool.parameters)})"
+        lines = []
         for p in self.tool.parameters:
             value = json.dumps(self.arguments[p.name], ensure_ascii=False) if p.name in self.arguments else "none"
-            lines.append(f"{p.name} = {value}")
-        return "\n".join(lines)
+            lines.append(f"{p.name} ({p.type}): {value}")
+        return "\n".join([head, *lines])
 
     def wire(self) -> dict[str, Any]:
         """The call as an assistant message holds it."""
@@ -219,7 +216,6 @@ MANY_NAMED = [
     "Please call {name} with {a}", "{verb} a {noun} where {a}",
 ]  # fmt: skip
 PAIR = ["{p} {x}", "{p}={x}", "{p}: {x}", "{p} is {x}", "{x} as {p}", "{p} set to {x}", "the {p} {x}", "{p} = {x}"]
-VALUE_FIRST = "{x} as {p}"  # the hardest to look up: training sees more of it
 MANY_BARE = [
     "{verb} the {noun} from {a} to {b}", "{verb} {noun} {a} {b}", "What is the {noun} in {a} for {b}?",
     "{verb} {noun} {a} for {b}",
@@ -243,64 +239,55 @@ AFTER = [
 ]
 
 
-def _frame(draw: Draw, call: Call) -> Call:
+def _frame(draw: Draw, call: Call) -> str:
     """Values are named unless they belong to the tool's first parameters, in order: else nobody could tell whose they are."""
     tool = call.tool
     names = [p.name.replace("_", " ") if draw.chance(0.4) else p.name for p in tool.parameters if p.name in call.arguments]
     values = [spoken(v) for v in call.arguments.values()]
     quote = draw.pick(['"{}"', "'{}'", "{}", "{}", "{}", "{}", "{}", "{}", "{}"])
     values = [quote.format(v) if isinstance(raw, str) else v for v, raw in zip(values, call.arguments.values(), strict=True)]
+    words = {"verb": tool.verb, "noun": tool.noun, "name": tool.name}
     if not values:
-        return _filled(call, draw.pick(NO_VALUE))
+        return draw.pick(NO_VALUE).format(**words)
     leading = [p.name for p in tool.parameters[: len(values)]] == list(call.arguments)
     if len(values) == 1 and leading:
-        return _filled(call, draw.pick(ONE_VALUE), x=values[0], p=names[0])
+        return draw.pick(ONE_VALUE).format(**words, x=values[0], p=names[0])
     bare = not any(isinstance(v, list) for v in call.arguments.values())
     if len(values) == 2 and leading and bare and draw.chance(0.3):
-        return _filled(call, draw.pick(MANY_BARE), a=values[0], b=values[1])
+        return draw.pick(MANY_BARE).format(**words, a=values[0], b=values[1])
     pair = draw.pick(PAIR)
-    if not draw.held_out and draw.chance(0.15):
-        pair = VALUE_FIRST
     pairs = [pair.format(p=p, x=x) for p, x in zip(names, values, strict=True)]
     if draw.chance(0.3):
         draw.random.shuffle(pairs)
     joined = ", ".join(pairs[:-1]) + (draw.pick([", ", " and ", ", and "]) if len(pairs) > 1 else "") + pairs[-1]
-    return _filled(call, draw.pick(MANY_NAMED), a=joined)
+    return draw.pick(MANY_NAMED).format(**words, a=joined)
 
 
-def _filled(call: Call, frame: str, **values: str) -> Call:
-    """The call with its question: the frame in the tool's words."""
-    tool = call.tool
-    asked = frame.format(verb=tool.verb, noun=tool.noun, name=tool.name, **values)
-    return replace(call, asked=asked, about=tool.noun if "{noun}" in frame else tool.name)
-
-
-def ask(draw: Draw, call: Call) -> Call:
-    """The call with a question that needs just it and names all its values."""
-    call = _frame(draw, call)
-    text = call.asked
+def question(draw: Draw, call: Call) -> str:
+    """A question that needs just this call and names all its values."""
+    text = _frame(draw, call)
     if draw.chance(0.6) and text.startswith(call.tool.verb):
         text = text[:1].upper() + text[1:]
     if draw.chance(0.12):
         text = draw.pick(BEFORE) + text
     if draw.chance(0.15):
         text = text.rstrip(".?") + draw.pick(AFTER)
-    return replace(call, asked=text)
+    return text
 
 
 def one_call(draw: Draw, tools: list[Tool]) -> tuple[str, list[Call]]:
     """A question that needs one call of one of the tools."""
     tool = draw.random.choice(tools)
-    call = ask(draw, Call(tool, arguments(draw, tool)))
-    return call.asked, [call]
+    call = Call(tool, arguments(draw, tool))
+    return question(draw, call), [call]
 
 
 SAME_TOOL = [
-    ("What is the {noun} in {x}", " and {y}", "?"), ("{verb} the {noun} for {x}", " and {y}", ""),
-    ("{verb} {noun} {x}", " and {y}", ""), ("Call {name} for {x}", " and for {y}", ""),
-    ("Compare the {noun} in {x}", " and {y}", ""), ("What is the {noun} of {x}", " and of {y}", "?"),
-    ("Use {name} for {x}", " and {y}", "."), ("What's the {noun} in {x}", " and in {y}", "?"),
-    ("{verb} the {noun} for both {x}", " and {y}", "."),
+    "What is the {noun} in {x} and {y}?", "{verb} the {noun} for {x} and {y}", "{verb} {noun} {x} and {y}",
+    "Call {name} for {x} and for {y}",
+    "Compare the {noun} in {x} and {y}", "What is the {noun} of {x} and of {y}?", "Use {name} for {x} and {y}.",
+    "What's the {noun} in {x} and in {y}?",
+    "{verb} the {noun} for both {x} and {y}.",
 ]  # fmt: skip
 JOIN = [" and then ", " and also ", "; then ", ". Then ", " and ", ". Also "]
 
@@ -311,25 +298,16 @@ def two_calls(draw: Draw, tools: list[Tool]) -> tuple[str, list[Call]]:
     one = Call(first, arguments(draw, first))
     if len(tools) > 1 and draw.chance(0.5):
         second = draw.random.choice([t for t in tools if t is not first])
-        return _joined(draw, one, Call(second, arguments(draw, second)))
+        other = Call(second, arguments(draw, second))
+        return question(draw, one) + draw.pick(JOIN) + _frame(draw, other), [one, other]
     other = Call(first, arguments(draw, first))
     leading = [p.name for p in first.parameters[:1] if p.kind != "list"]
     if list(one.arguments) == list(other.arguments) == leading != [] and one.arguments != other.arguments:
-        before, between, after = draw.pick(SAME_TOOL)
         x, y = (spoken(next(iter(c.arguments.values()))) for c in (one, other))
-        one, other = _filled(one, before + after, x=x), _filled(other, before + after, x=y)
-        return _filled(one, before + between + after, x=x, y=y).asked, [one, other]
+        return draw.pick(SAME_TOOL).format(verb=first.verb, noun=first.noun, name=first.name, x=x, y=y), [one, other]
     if not one.arguments or one.arguments == other.arguments:
-        one = ask(draw, one)
-        return one.asked, [one]
-    return _joined(draw, one, other)
-
-
-def _joined(draw: Draw, one: Call, other: Call) -> tuple[str, list[Call]]:
-    one = ask(draw, one)
-    join = draw.pick(JOIN)
-    other = _frame(draw, other)
-    return one.asked + join + other.asked, [one, other]
+        return question(draw, one), [one]
+    return question(draw, one) + draw.pick(JOIN) + _frame(draw, other), [one, other]
 
 
 def tool_result(draw: Draw) -> str:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import random
 import string
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 from zlib import crc32
 
@@ -114,28 +113,18 @@ class Draw:
         self.random = random.Random(seed)
         self.held_out = held_out
         self._within = False  # a larger text, which is judged whole
-        self._nouns: Sequence[str] = NOUNS
 
     def chance(self, probability: float) -> bool:
         """True with this probability."""
         return self.random.random() < probability
 
-    def pick(self, options: Sequence[T]) -> T:
+    def pick(self, options: Sequence[str]) -> str:
         """One of them, held out or not: wording, frames, small closed sets."""
         return self.random.choice(options)
 
     def weighted(self, options: dict[str, float]) -> str:
         """One key, by weight."""
         return self.random.choices(list(options), list(options.values()))[0]
-
-    @contextmanager
-    def few_nouns(self, size: int = 24) -> Iterator[None]:
-        """Within it only so many nouns are drawn: one word names a tool here, a parameter there, and is a value elsewhere."""
-        self._nouns = self.random.sample(NOUNS, size)
-        try:
-            yield
-        finally:
-            self._nouns = NOUNS
 
     def part(self, make: Callable[[], T]) -> T:
         """What make draws for a larger text: held out or not."""
@@ -181,7 +170,7 @@ class Draw:
 
     def noun(self) -> str:
         """A noun from the list."""
-        return self.fresh(lambda: self.random.choice(self._nouns))
+        return self.fresh(lambda: self.random.choice(NOUNS))
 
     def verb(self) -> str:
         """A verb that tools do."""
