@@ -188,7 +188,9 @@ CASES = {
     "slash at the end": Case("GET", "/health/", None, 307, headers={}),
 }
 
-VARYING = re.compile(rb'chatcmpl-[0-9a-f]{32}|cmpl-[0-9a-f]{32}|call_[0-9a-f]{32}|"created":\d+|127\.0\.0\.1:\d+')
+VARYING = re.compile(
+    rb'chatcmpl-[0-9a-f]{32}|cmpl-[0-9a-f]{32}|call_[0-9a-f]{32}|"created":\d+|"cached_tokens":\d+|127\.0\.0\.1:\d+'
+)
 
 
 def seen(answer: Answer) -> tuple[int, dict[str, str], bytes]:
