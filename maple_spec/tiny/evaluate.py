@@ -19,6 +19,7 @@ from rich.table import Table
 
 from maple_spec.engine import Engine, load_maple
 from maple_spec.generation import Generator
+from maple_spec.kernels.native import PLANES
 from maple_spec.tiny import arithmetic, corpus, talk, tools
 from maple_spec.tiny.arithmetic import Exchange
 from maple_spec.tiny.corpus import Conversation, Message
@@ -209,17 +210,17 @@ async def measure(generator: Generator, task: Task, number: int, show: int = 0) 
     return score
 
 
-def start(path: str | None) -> Generator:
-    """A generator over the model in a folder, or over the one that ships."""
-    engine = Engine(lambda: load_maple(path))
+def start(path: str | None, *, kernels: str = "auto", activations: str = "int16") -> Generator:
+    """A generator over the model in a folder, or over the one that ships; kernels and activations as load_maple takes them."""
+    engine = Engine(lambda: load_maple(path, kernels=kernels, activations=activations))
     engine.start()
     engine.wait_loaded()
     engine.require_ready()
     return Generator(engine)
 
 
-async def _run(path: str | None, number: int, show: int, only: list[str]) -> bool:
-    generator = start(path)
+async def _run(options: argparse.Namespace) -> bool:
+    generator = start(options.model, kernels=options.kernels, activations=options.activations)
     table = Table(
         "task",
         "questions",
@@ -227,13 +228,13 @@ async def _run(path: str | None, number: int, show: int, only: list[str]) -> boo
         "bar",
         "ended by itself",
         "tokens an answer",
-        title=f"maple-tiny, {path or 'embedded'}, greedy, held-out questions",
+        title=f"maple-tiny, {options.model or 'embedded'}, {options.kernels} kernels, greedy, held-out questions",
     )
-    chosen = [t for t in TASKS if any(part in t.name for part in only)]
+    chosen = [t for t in TASKS if any(part in t.name for part in options.only)]
     held = True
     with Progress(console=Console(stderr=True)) as progress:
         for task in progress.track(chosen, description="evaluating"):
-            score = await measure(generator, task, number, show)
+            score = await measure(generator, task, options.questions, options.show)
             held = held and score.share >= task.bar and score.ended == score.asked
             row = (
                 f"{score.share:.1%}",
@@ -250,11 +251,13 @@ def main() -> None:
     """Parse the command line, print the table; exit status 1 when a bar is missed."""
     parser = argparse.ArgumentParser(description="Measure maple-tiny on held-out generated questions at temperature 0.")
     parser.add_argument("--model", help="a checkpoint folder; default: the embedded maple-tiny")
+    parser.add_argument("--kernels", default="auto", help="as MAPLE_KERNELS; reference computes in float32")
+    parser.add_argument("--activations", default="int16", choices=list(PLANES), help="as MAPLE_ACTIVATIONS")
     parser.add_argument("--questions", type=int, default=200, help="questions a task (default 200)")
     parser.add_argument("--show", type=int, default=0, help="wrong answers to print for each task")
     parser.add_argument("--only", nargs="+", default=[""], help="tasks whose name contains one of these")
     options = parser.parse_args()
-    held = asyncio.run(_run(options.model, options.questions, options.show, options.only))
+    held = asyncio.run(_run(options))
     sys.exit(0 if held else 1)
 
 
