@@ -76,7 +76,7 @@ def load(path_or_id: str | Path | None = None, *, window_keys: int | None = None
     texts = _texts(path_or_id, folder, config)
     weights = Weights(folder)
     if packed is None:
-        packed = 4 * config.ternary_weights > machine_memory() / 4
+        packed = 4 * config.ternary_weights(config.num_experts) > machine_memory() / 4
     model = weights.model(config, packed=packed)
     if not packed:
         model.prepare_decoding()

@@ -60,10 +60,7 @@ class MapleLanguageModel:
 
 def prefill_chunk(config: ModelConfig) -> int:
     """How many prompt tokens go into one forward call: a power of two from 16 to 512, by the weights that a token meets."""
-    attention = config.hidden_size * config.head_dim * 2 * (config.num_attention_heads + config.num_key_value_heads)
-    experts = 3 * config.hidden_size * config.moe_intermediate_size * config.num_experts_per_tok
-    per_token = config.num_hidden_layers * (attention + experts)
-    whole_log2 = (_WEIGHTS_PER_CHUNK // per_token).bit_length() - 1
+    whole_log2 = (_WEIGHTS_PER_CHUNK // config.ternary_weights(config.num_experts_per_tok)).bit_length() - 1
     return 1 << min(9, max(4, whole_log2))
 
 

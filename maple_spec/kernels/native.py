@@ -297,6 +297,7 @@ class NativeCache:
         self.handle = loaded.maple_cache_new(model, context)
         if not self.handle:
             raise MemoryError(f"no memory for the keys and values of {context} tokens")
+        self.block_bytes: int = loaded.maple_cache_block_bytes(self.handle)  # size of what copy_out writes
 
     def interrupt(self) -> None:
         """Make each call with this cache return soon, the one that runs too; from any thread. Its logits mean nothing."""
@@ -311,11 +312,6 @@ class NativeCache:
     def interrupted(self) -> bool:
         """Whether interrupt() was called since the last reset()."""
         return bool(self._library.maple_cache_interrupted(self.handle))
-
-    @property
-    def block_bytes(self) -> int:
-        """Size of what copy_out writes."""
-        return int(self._library.maple_cache_block_bytes(self.handle))
 
     def copy_out(self, position: int, block: NDArray[np.uint8]) -> None:
         """Write the keys and values of BLOCK positions, seen a short while ago, into block: uint8 [block_bytes]."""

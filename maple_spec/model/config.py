@@ -81,12 +81,11 @@ class ModelConfig:
         if not 0 <= self.partial_rotary_factor <= 1 or self.rotary_dim % 2:
             raise _wrong(f"partial_rotary_factor {self.partial_rotary_factor} of head_dim {self.head_dim} is no even number")
 
-    @property
-    def ternary_weights(self) -> int:
-        """How many weights stand in ternary matrices."""
+    def ternary_weights(self, experts: int) -> int:
+        """How many weights stand in ternary matrices, so many experts of each layer counted."""
         attention = self.hidden_size * self.head_dim * 2 * (self.num_attention_heads + self.num_key_value_heads)
-        experts = 3 * self.hidden_size * self.moe_intermediate_size * self.num_experts
-        return self.num_hidden_layers * (attention + experts)
+        expert = 3 * self.hidden_size * self.moe_intermediate_size
+        return self.num_hidden_layers * (attention + experts * expert)
 
     @property
     def rotary_dim(self) -> int:

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from maple_spec.checkpoints import mlx_2bit
 from maple_spec.checkpoints.tensor_files import TensorFiles
-from maple_spec.tiny.network import TERNARY, Layer, Network, ternary
+from maple_spec.checkpoints.weights import TERNARY
+from maple_spec.tiny.network import Layer, Network, ternary
 from maple_spec.tiny.tokenizer import CONTROL
 
 TEMPLATE = Path(__file__).with_name("chat_template.jinja")

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from maple_spec import kernels
+from maple_spec.checkpoints.weights import TERNARY
 from maple_spec.tiny.experts import through_experts
 from maple_spec.tiny.fused import apply, fused
 from maple_spec.tiny.precision import HALF
@@ -115,9 +116,6 @@ class Layer(nn.Module):
         self.gate = _normal(experts, hidden)
         self.gate_proj, self.up_proj = _normal(experts, inner, hidden), _normal(experts, inner, hidden)
         self.down_proj = _normal(experts, hidden, inner, gain=0.5)
-
-
-TERNARY = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
 def _ones(size: int) -> nn.Parameter:

@@ -23,11 +23,12 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 from torch.multiprocessing.spawn import spawn
 
+from maple_spec.checkpoints.weights import TERNARY
 from maple_spec.tiny.batches import Batch, batches
 from maple_spec.tiny.export import export, restore
 from maple_spec.tiny.fused import fused
 from maple_spec.tiny.muon import Muon
-from maple_spec.tiny.network import TERNARY, Network, Shape
+from maple_spec.tiny.network import Network, Shape
 from maple_spec.tiny.tokenizer import load_or_learn
 
 

@@ -36,31 +36,33 @@ Cache::Cache(const Description &d, int64_t context_) : context(context_), kv_hea
 Cache::~Cache() { munmap(block_, size_); }
 
 // In a block, for each memory: keys, values, scales of keys, scales of values.
-int64_t Cache::block_bytes() const { return (int64_t)memories_.size() * kLanes * (2 * head_dim_ * sizeof(int16_t) + 2 * sizeof(float)); }
+static size_t bytes_of_block(int dim) { return kLanes * (2 * dim * sizeof(int16_t) + 2 * sizeof(float)); }
+
+// Calls copy(where the memory keeps a piece, where the block does, its bytes).
+template <class Byte, class Copy> static void each_piece(const Memory &m, int dim, int64_t position, Byte *block, Copy copy) {
+    const size_t numbers = (size_t)kLanes * dim * sizeof(int16_t), scales = kLanes * sizeof(float);
+    const int64_t slot = position % m.capacity;
+    copy(m.keys + slot * dim, block, numbers);
+    copy(m.values + slot * dim, block + numbers, numbers);
+    copy(m.key_scale + slot, block + 2 * numbers, scales);
+    copy(m.value_scale + slot, block + 2 * numbers + scales, scales);
+}
+
+int64_t Cache::block_bytes() const { return (int64_t)(memories_.size() * bytes_of_block(head_dim_)); }
 
 void Cache::copy_out(int64_t position, uint8_t *block) const {
-    const size_t numbers = (size_t)kLanes * head_dim_ * sizeof(int16_t), scales = kLanes * sizeof(float);
     for (const Memory &m : memories_) {
-        const int64_t slot = position % m.capacity;
-        std::memcpy(block, m.keys + slot * head_dim_, numbers);
-        std::memcpy(block + numbers, m.values + slot * head_dim_, numbers);
-        std::memcpy(block + 2 * numbers, m.key_scale + slot, scales);
-        std::memcpy(block + 2 * numbers + scales, m.value_scale + slot, scales);
-        block += 2 * (numbers + scales);
+        each_piece(m, head_dim_, position, block, [](const void *kept, uint8_t *to, size_t size) { std::memcpy(to, kept, size); });
+        block += bytes_of_block(head_dim_);
     }
 }
 
 void Cache::copy_in(int64_t position, const uint8_t *block, int64_t length) {
-    const size_t numbers = (size_t)kLanes * head_dim_ * sizeof(int16_t), scales = kLanes * sizeof(float);
-    for (size_t i = 0; i < memories_.size(); i++, block += 2 * (numbers + scales)) {
+    for (size_t i = 0; i < memories_.size(); i++, block += bytes_of_block(head_dim_)) {
         const int32_t window = windows_[i / kv_heads_];
         if (window > 0 && position + kLanes <= length - window) continue;
-        const Memory &m = memories_[i];
-        const int64_t slot = position % m.capacity;
-        std::memcpy(m.keys + slot * head_dim_, block, numbers);
-        std::memcpy(m.values + slot * head_dim_, block + numbers, numbers);
-        std::memcpy(m.key_scale + slot, block + 2 * numbers, scales);
-        std::memcpy(m.value_scale + slot, block + 2 * numbers + scales, scales);
+        each_piece(memories_[i], head_dim_, position, block,
+                   [](void *kept, const uint8_t *from, size_t size) { std::memcpy(kept, from, size); });
     }
 }
 
